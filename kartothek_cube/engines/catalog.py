@@ -96,8 +96,9 @@ def open_dataset_table(
 
 def find_table(name: str, store: Store, verb: str, options: Options, as_of: AsOf | None = None) -> Table | None:
     """The cube with this prefix, else the dataset with this uuid; None if there is neither."""
-    members = read_members(name, store, as_of=as_of)
+    members = read_members(name, store)
     if seeds_of(members):
+        members = members if as_of is None else read_members(name, store, as_of=as_of)
         return CubeTable(valid_cube(name, members), members, store, verb, options)
     snapshot = find_snapshot(store, name)
     if snapshot is None:

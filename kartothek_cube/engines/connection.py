@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial, wraps
 from typing import Any, Self
 
 import duckdb
@@ -18,36 +19,39 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.engines.arrow_dataset import TableDataset
 from kartothek_cube.engines.catalog import find_table, list_tables
+from kartothek_cube.engines.statements import (
+    Explained,
+    bare_count,
+    created_name,
+    explained,
+    lists_tables,
+    parsed,
+    split,
+    unquoted,
+)
 from kartothek_cube.engines.tables import Scan, Table
 from kartothek_cube.errors import KartothekCubeError
 from kartothek_cube.typing import AsOf
 
-__all__ = ["StoreCatalog", "StoreConnection", "unquoted"]
+__all__ = ["StoreCatalog", "StoreConnection"]
 
 _VERB = "connect"
 
 _IDENTIFIER = re.compile(r'"(?:[^"]|"")+"|[A-Za-z_]\w*')
 
-# Statements that list what a database has.
-_LISTINGS = re.compile(
-    r"\b(information_schema|duckdb_(?:tables|views|columns)|sqlite_(?:master|schema)|pg_catalog|show_tables\w*)\b"
-    r"|\bshow\s+(all\s+)?tables\b|^\s*(show|desc|describe)\s*;?\s*$",
-    re.IGNORECASE,
-)
-
-# What a name without a schema may mean, and whether it may be a table of the store: these are
-# temporary views.
+# What a name without a schema may mean: whether it is a view, and whether it may be a table of the
+# store: these are temporary views.
 _NAMES = """
-    SELECT lower(table_name), false FROM duckdb_tables() WHERE temporary
+    SELECT lower(table_name), false, false FROM duckdb_tables() WHERE temporary
         OR (database_name = current_database() AND list_contains(current_schemas(true), schema_name))
-    UNION ALL SELECT lower(view_name), temporary FROM duckdb_views() WHERE NOT internal AND (temporary
+    UNION ALL SELECT lower(view_name), true, temporary FROM duckdb_views() WHERE NOT internal AND (temporary
         OR (database_name = current_database() AND list_contains(current_schemas(true), schema_name)))
 """
-
-
-def unquoted(identifier: str) -> str:
-    """The name that an identifier of SQL stands for."""
-    return identifier[1:-1].replace('""', '"') if identifier.startswith('"') else identifier
+_NO_PLAN = (
+    "The scans are planned when the statement runs: it reads more than cubes and datasets. EXPLAIN ANALYZE shows them."
+)
+# Functions that do more than give a value.
+_ACTIVE = frozenset({"nextval", "currval", "error", "setseed", "sleep_ms", "write_log"})
 
 
 class StoreCatalog:
@@ -67,21 +71,25 @@ class StoreCatalog:
     def prepare(self, text: str) -> None:
         """Look up the tables that a statement may name, in their newest state."""
         self.scans.clear()
-        is_listing = _LISTINGS.search(text) is not None
+        is_listing = lists_tables(text)
         with operation(_VERB, self._options):
-            names = set(list_tables(self._store)) if is_listing else self._names_in(text)
-            if not names and not self._tables:
+            names, is_certain = (set(list_tables(self._store)), False) if is_listing else self._names_in(text)
+            created = created_name(text)
+            if created is not None:
+                self._give_up(created)
+                names.discard(created)
+            if not names:
                 return
             try:
-                owned = self._owned()
+                views = self._owned()
             except duckdb.TransactionException:  # it was aborted: DuckDB takes no statement but its end
                 return
-            stored = {name for name in names if name.lower() not in owned}
+            stored = {name for name in names if name.lower() not in views}
             known = {name for name in stored if self._is_registered(name)}
             found = stored if is_listing else known | self._match(stored - known)
-            self._update(found, skip_broken=is_listing)
-            # A name that is neither may be a view of the user over some of the tables.
-            if is_listing or {name.lower() for name in names} != {name.lower() for name in found}:
+            # Of other tables, and of words that are no tables, none has to be whole.
+            self._update(found, skip_broken=not is_certain)
+            if is_listing or not is_certain or any(views.get(name.lower()) for name in names - found):
                 self._update({table.name for table in self._tables.values()} - found, skip_broken=True)
 
     def table(self, name: str) -> Table | None:
@@ -92,29 +100,51 @@ class StoreCatalog:
         """Take a name as one of the user from now on."""
         self._tables.pop(name.lower(), None)
 
-    def _names_in(self, text: str) -> set[str]:
+    def _give_up(self, name: str) -> None:
+        """Make room for a table or view that the user creates."""
+        table = self._tables.pop(name.lower(), None)
+        if table is not None:
+            self._inside.unregister(table.name)
+
+    def names_stored(self, text: str) -> bool:
+        """Whether a statement reads a table of the store, maybe through a view."""
+        return any(name.lower() in self._tables for name in self._names_in(text)[0])
+
+    def can_run_dry(self, text: str) -> bool:
+        """Whether a query reads nothing but tables of the store, and does nothing else."""
+        tree = parsed(self._inside, text)
+        if tree is None or tree.has_sources or not tree.functions.isdisjoint(_ACTIVE):
+            return False
+        views = self._owned()
+        return all(name.lower() in self._tables or views.get(name.lower(), False) for name in tree.tables)
+
+    def _names_in(self, text: str) -> tuple[set[str], bool]:
+        """The names of tables in a statement; False if there may be others among them."""
         # DuckDB resolves views, registered tables among them. A cursor does not have these, but has
         # the views of the user, so that the names are those of the tables below.
         with self._inside.cursor() as empty:
             try:
-                names: set[str] = empty.get_table_names(text)
-            except duckdb.Error:  # DuckDB names no tables of joins and of several statements
-                return {unquoted(word) for word in _IDENTIFIER.findall(text)}
-        return names
+                return set(empty.get_table_names(text)), True
+            except duckdb.Error:  # it binds columns, too: those of USING, and no parameters
+                pass
+        tree = parsed(self._inside, text)
+        if tree is not None:
+            return set(tree.tables), True
+        return {unquoted(word) for word in _IDENTIFIER.findall(text)}, False
 
     def _is_registered(self, name: str) -> bool:
         table = self._tables.get(name.lower())
         return table is not None and table.name == name
 
-    def _owned(self) -> set[str]:
-        """The tables and views that are the user's own, in small letters."""
+    def _owned(self) -> dict[str, bool]:
+        """The user's own tables and views, in small letters: whether each is a view."""
         rows = self._inside.sql(_NAMES).fetchall()
-        ours = {name for name, may_be_ours in rows if may_be_ours and name in self._tables}
-        owned = {name for name, may_be_ours in rows if not (may_be_ours and name in ours)}
-        for name in ours & owned:
+        ours = {name for name, _, may_be_ours in rows if may_be_ours and name in self._tables}
+        owned = {name: is_view for name, is_view, may_be_ours in rows if not (may_be_ours and name in ours)}
+        for name in ours & owned.keys():
             self._inside.unregister(self._tables[name].name)
         # What is in neither was registered in a transaction that was undone.
-        self._tables = {name: table for name, table in self._tables.items() if name in ours - owned}
+        self._tables = {name: table for name, table in self._tables.items() if name in ours - owned.keys()}
         return owned
 
     def _match(self, names: Iterable[str]) -> set[str]:
@@ -163,20 +193,10 @@ class StoreCatalog:
                 self._inside.register(table.name, TableDataset(table, scans.append, is_dry=True))
             yield scans
         finally:
-            for table in tables:
-                self._put(table)
-
-
-_NAME = r'(?:"(?:[^"]|"")+"|[A-Za-z_]\w*)'
-
-_COUNT = re.compile(
-    rf"\s*select\s+count\s*\(\s*\*?\s*\)(?:\s+(?:as\s+)?(?P<alias>{_NAME}))?\s+from\s+(?P<name>{_NAME})\s*;?\s*",
-    re.IGNORECASE,
-)
-
-_EXPLAIN = re.compile(
-    r"\s*explain\s+(?P<analyze>analyze\s+)?(?P<body>(?:select|from|with)\b.*)", re.IGNORECASE | re.DOTALL
-)
+            # An error has ended the transaction of the user, and with it these tables.
+            with suppress(duckdb.TransactionException):
+                for table in tables:
+                    self._put(table)
 
 
 class StoreConnection:
@@ -204,7 +224,16 @@ class StoreConnection:
         return duckdb.DuckDBPyConnection
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inside, name)
+        member = getattr(self._inside, name)
+        if not callable(member):
+            return member
+
+        @wraps(member)
+        def call(*_arguments: Any, **_named: Any) -> Any:
+            _result = member(*_arguments, **_named)
+            return self if _result is self._inside else _result
+
+        return call
 
     def __enter__(self) -> Self:
         return self
@@ -218,31 +247,31 @@ class StoreConnection:
 
     duplicate = cursor
 
-    def sql(self, _query: Any, **_arguments: Any) -> duckdb.DuckDBPyRelation:
+    def sql(self, *_arguments: Any, **_named: Any) -> duckdb.DuckDBPyRelation:
         """Run a statement; a query becomes a relation."""
-        relation: duckdb.DuckDBPyRelation = self._run(self._inside.sql, _query, (), _arguments)
+        relation: duckdb.DuckDBPyRelation = self._run(self._inside.sql, _arguments, _named)
         return relation
 
-    def query(self, _query: Any, **_arguments: Any) -> duckdb.DuckDBPyRelation:
+    def query(self, *_arguments: Any, **_named: Any) -> duckdb.DuckDBPyRelation:
         """Run a statement as `sql` does."""
-        relation: duckdb.DuckDBPyRelation = self._run(self._inside.query, _query, (), _arguments)
+        relation: duckdb.DuckDBPyRelation = self._run(self._inside.query, _arguments, _named)
         return relation
 
-    def from_query(self, _query: Any, **_arguments: Any) -> duckdb.DuckDBPyRelation:
+    def from_query(self, *_arguments: Any, **_named: Any) -> duckdb.DuckDBPyRelation:
         """Run a statement as `sql` does."""
-        relation: duckdb.DuckDBPyRelation = self._run(self._inside.from_query, _query, (), _arguments)
+        relation: duckdb.DuckDBPyRelation = self._run(self._inside.from_query, _arguments, _named)
         return relation
 
-    def execute(self, _query: Any, *_arguments: Any, **_named: Any) -> StoreConnection:
+    def execute(self, *_arguments: Any, **_named: Any) -> StoreConnection:
         """Run a statement, whose rows the connection then fetches."""
         self._inside.execute("")  # ends the statement before, whose rows nobody fetches any more
-        self._run(self._inside.execute, _query, _arguments, _named)
+        self._run(self._inside.execute, _arguments, _named)
         return self
 
-    def executemany(self, _query: Any, *_arguments: Any, **_named: Any) -> StoreConnection:
+    def executemany(self, *_arguments: Any, **_named: Any) -> StoreConnection:
         """Run a statement for many parameters."""
         self._inside.execute("")
-        self._run(self._inside.executemany, _query, _arguments, _named)
+        self._run(self._inside.executemany, _arguments, _named)
         return self
 
     def table(self, name: str) -> duckdb.DuckDBPyRelation:
@@ -265,38 +294,39 @@ class StoreConnection:
         # Tables of the store are views for DuckDB.
         return self._inside.view(_name) if self._catalog.table(_name) is not None else _method(_name)
 
-    def _run(self, _method: Callable[..., Any], _query: Any, _arguments: Sequence[Any], _named: dict[str, Any]) -> Any:
+    def _run(self, _method: Callable[..., Any], _arguments: Sequence[Any], _named: dict[str, Any]) -> Any:
+        if not _arguments and "query" not in _named:
+            return _method(**_named)  # DuckDB says what is missing
+        _query, *_values = _arguments or (_named.pop("query"),)
         _text = _query if isinstance(_query, str) else str(getattr(_query, "query", ""))
-        self._catalog.prepare(_text)
-        if _counted := _COUNT.fullmatch(_text):
-            _table = self._catalog.table(unquoted(_counted["name"]))
-            if _table is not None:
-                _name = _counted["alias"] or '"count_star()"'
-                return _method(f"SELECT {_table.scan(()).count()}::BIGINT AS {_name}")
-        if (_explained := _EXPLAIN.fullmatch(_text)) and self._is_query(_explained["body"]):
-            return self._explain(_method, _text, _explained, _arguments, _named)
-        return _method(_query, *_arguments, **_named)
+        # Each statement of several sees what the ones before have created.
+        *_first, _last = split(self._inside, _text)
+        for _each in _first:
+            self._catalog.prepare(_each)
+            self._inside.execute(_each)
+            self._inside.execute("")
+        self._catalog.prepare(_last)
+        _run_last = partial(_method, _last if _first else _query, *_values, **_named)
+        _counted = bare_count(_last)
+        _table = None if _counted is None or _values or _named.keys() - {"alias"} else self._catalog.table(_counted[0])
+        if _counted is not None and _table is not None:
+            return _method(f"SELECT {_table.scan(()).count()}::BIGINT AS {_counted[1]}", **_named)
+        _explained = explained(_last)
+        if _explained is None or not self._catalog.names_stored(_explained.body):
+            return _run_last()
+        _given = _values or [_named[name] for name in ("params", "parameters") if name in _named]
+        return self._explain(_method, _last, _explained, _given)
 
-    def _is_query(self, _text: str) -> bool:
-        """Whether a text is one statement that changes nothing, as ``WITH ... INSERT`` does."""
-        return [s.type for s in self._inside.extract_statements(_text)] == [duckdb.StatementType.SELECT]
-
-    def _explain(
-        self,
-        _method: Callable[..., Any],
-        _text: str,
-        _explained: re.Match[str],
-        _arguments: Sequence[Any],
-        _named: dict[str, Any],
-    ) -> Any:
+    def _explain(self, _method: Callable[..., Any], _text: str, _explained: Explained, _values: Sequence[Any]) -> Any:
         """The plan of DuckDB, and after it those of the scans."""
-        _values = _arguments or tuple(_named.values())
         _rows = self._inside.execute(_text, *_values).fetchall()
         _scans = list(self._catalog.scans)
-        if not _explained["analyze"]:
+        if not _explained.runs and self._catalog.can_run_dry(_explained.body):
             # DuckDB passes filters to a source only when it runs: it does, on tables without rows.
             with self._catalog.dry() as _scans:
-                self._inside.execute(_explained["body"], *_values).fetchall()
+                self._inside.execute(_explained.body, *_values).fetchall()
+        elif not _explained.runs:
+            _rows.append(("kartothek_cube", _NO_PLAN))
         _rows += [("kartothek_cube", f"{scan.detail}\n\n{scan.plan.explain()}") for scan in _scans]
         _lines = ", ".join(f"({_text_literal(key)}, {_text_literal(value)})" for key, value in _rows)
         return _method(f"SELECT * FROM (VALUES {_lines}) AS plan(explain_key, explain_value)")  # noqa: S608 - literals

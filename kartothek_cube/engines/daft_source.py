@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import daft
 import pyarrow as pa
-from daft.expressions import Expression
+from daft.expressions import Expression, ExpressionsProjection
 from daft.io.clustering import ClusteringKeys
 from daft.io.partitioning import PartitionField
 from daft.io.pushdowns import Pushdowns
@@ -67,7 +67,7 @@ class TableSource(DataSource):
         # Filters on partition columns are ours alone.
         if pushdowns.partition_filters is not None and self._partition_columns:
             numbered = RecordBatch.from_arrow_table(partitions.append_column("", pa.array(kept, pa.int64())))
-            kept = numbered.filter([pushdowns.partition_filters]).to_pydict()[""]
+            kept = numbered.filter(ExpressionsProjection([pushdowns.partition_filters])).to_pydict()[""]
         limit = pushdowns.limit if pushdowns.filters is None else None
         for number in kept:
             yield _ScanTask(scans[number], limit)
