@@ -46,8 +46,11 @@ _ROWS_OF_A_BATCH = 131_072
 _NO_ROWS, _QUERIES = (["Count"], ["Success"]), {"SELECT", "MULTI"}
 # DuckDB knows the tables of the store only when a statement names them, so its guess is poor.
 _UNKNOWN = re.compile(r"Catalog Error: Table with name (?P<name>.*) does not exist!")
-# Behind this DuckDB repeats the error of a scan with its traceback.
-_TRACEBACK = " Detail: Python exception:"
+# DuckDB puts words before the error of a scan, and repeats the error behind it with its traceback.
+_OF_A_SCAN = re.compile(
+    r"Invalid Input Error: (?:reading the stream|arrow_scan).*?(?:\): |failed: )[\w ]+: (?P<text>.*?)\.?\. Detail: Python .*",
+    re.DOTALL,
+)
 
 
 class _Context(click.Context):
@@ -176,7 +179,9 @@ class _Statements:
         try:
             yield
         except (duckdb.Error, pa.ArrowException) as error:
-            text = one_line(error).partition(_TRACEBACK)[0]
+            text = one_line(error)
+            if of_a_scan := _OF_A_SCAN.match(text):
+                text = f"{of_a_scan['text']}."
             if unknown := _UNKNOWN.match(text):
                 from kartothek_cube.core.text import did_you_mean, join_names
                 from kartothek_cube.engines.catalog import list_tables
