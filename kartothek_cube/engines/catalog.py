@@ -106,7 +106,8 @@ def find_table(name: str, store: Store, verb: str, options: Options, as_of: AsOf
     target = check_as_of(as_of)
     if target is not None:
         snapshot = snapshot_at(store, snapshot, target)
-    return DatasetTable(snapshot, snapshot.tables[0], store, verb, options)
+    table = SINGLE_TABLE if SINGLE_TABLE in snapshot.tables else snapshot.tables[0]
+    return DatasetTable(snapshot, table, store, verb, options)
 
 
 def list_tables(store: Store) -> list[str]:

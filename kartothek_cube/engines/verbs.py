@@ -183,9 +183,10 @@ def connect(store: StoreLike, *, as_of: AsOf | None = None, options: Overrides |
     """A connection of DuckDB in which the cubes and datasets of a store are tables.
 
     A cube is a table under its prefix, a dataset under its uuid: ``FROM sales``, ``FROM
-    "sales++products"``. Where a prefix is also a uuid, the cube is meant. Tables are found when a
-    statement names them, and ``information_schema.tables`` lists all of them. Columns and filters
-    are pushed down, results are streamed. See the page *SQL and lazy frames*.
+    "sales++products"``. Where a prefix is also a uuid, the cube is meant; of a dataset with
+    several tables, the one called ``table``, else the first. Tables are found when a statement
+    names them, and ``information_schema.tables`` lists all of them. Columns and filters are pushed
+    down, results are streamed. See the page *SQL and lazy frames*.
 
     Parameters
     ----------

@@ -48,7 +48,8 @@ _NO_ROWS, _QUERIES = (["Count"], ["Success"]), {"SELECT", "MULTI"}
 _UNKNOWN = re.compile(r"Catalog Error: Table with name (?P<name>.*) does not exist!")
 # DuckDB puts words before the error of a scan, and repeats the error behind it with its traceback.
 _OF_A_SCAN = re.compile(
-    r"Invalid Input Error: (?:reading the stream|arrow_scan).*?(?:\): |failed: )[\w ]+: (?P<text>.*?)\.?\. Detail: Python .*",
+    r"Invalid Input Error: (?:reading the stream|arrow_scan).*?(?:\): |failed: )[\w ]+: "
+    r"(?P<text>.*?)\.?\. Detail: Python .*",
     re.DOTALL,
 )
 
