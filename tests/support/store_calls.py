@@ -155,11 +155,6 @@ def select(connection: Any, name: str) -> object:
     return connection.sql(f"FROM {name}").fetchall()
 
 
-def statements(connection: Any) -> None:
-    for _ in range(2):
-        select(connection, "cube")
-
-
 def first_index(z: Z) -> list[list[tuple[str, str, int]]] | None:
     return [[("i0", "==", 0)]]
 
@@ -213,7 +208,6 @@ DATASET_CASES = [
         "1 get_versioned, P tail",
         "1 changed, P tail",
     ),
-    read("scan_dataset", "not collected", lambda s, z, g: api.scan_dataset(UUID, s), "1 get_versioned", "1 changed"),
     read(
         "scan_dataset",
         "",
@@ -629,9 +623,7 @@ CUBE_CASES = [
     look("query_cube_arrow", "", lambda s, z, g: cubes.query_cube_arrow(cube_of(z), s), *LOADED),
     look("iter_cube", "", lambda s, z, g: [*cubes.iter_cube(cube_of(z), s)], *LOADED),
     look("stream_cube", "", lambda s, z, g: cubes.stream_cube(cube_of(z), s).read_all(), *LOADED),
-    look("scan_cube", "not collected", lambda s, z, g: cubes.scan_cube("cube", s), *PLANNED),
     look("scan_cube", "", lambda s, z, g: cubes.scan_cube("cube", s).collect(), *LOADED),
-    look("scan_cube_daft", "not collected", lambda s, z, g: cubes.scan_cube_daft("cube", s), *PLANNED),
     look("scan_cube_daft", "", lambda s, z, g: cubes.scan_cube_daft("cube", s).to_arrow(), *LOADED),
     look(
         "connect",
@@ -639,20 +631,6 @@ CUBE_CASES = [
         lambda s, z, g: select(cubes.connect(s), "cube"),
         "D get_versioned, 2 list, D*P tail",
         "D changed, 2 list, D*P tail",
-    ),
-    look(
-        "connect",
-        "the same statement twice",
-        lambda s, z, g: statements(cubes.connect(s)),
-        "D get_versioned, D changed, 3 list, 2*D*P tail",
-        "2*D changed, 3 list, 2*D*P tail",
-    ),
-    look(
-        "connect",
-        "`SELECT count(*)`",
-        lambda s, z, g: cubes.connect(s).sql("SELECT count(*) FROM cube").fetchall(),
-        "D get_versioned, 2 list, P tail",
-        "D changed, 2 list, P tail",
     ),
     look("plan_cube_query", "", lambda s, z, g: cubes.plan_cube_query(cube_of(z), s), *PLANNED),
     look(
