@@ -151,6 +151,10 @@ def update(s: Any, z: Z, **more: Any) -> object:
     return dataset_api.update_dataset_from_dataframes([element(z, z.N, 100)], s, UUID, **more)
 
 
+def select(connection: Any, name: str) -> object:
+    return connection.sql(f"FROM {name}").fetchall()
+
+
 def first_index(z: Z) -> list[list[tuple[str, str, int]]] | None:
     return [[("i0", "==", 0)]]
 
@@ -203,6 +207,20 @@ DATASET_CASES = [
         lambda s, z, g: api.stream_table(UUID, s).read_all(),
         "1 get_versioned, P tail",
         "1 changed, P tail",
+    ),
+    read(
+        "scan_dataset",
+        "",
+        lambda s, z, g: api.scan_dataset(UUID, s).collect(),
+        "1 get_versioned, P tail",
+        "1 changed, P tail",
+    ),
+    read(
+        "connect",
+        "a statement",
+        lambda s, z, g: select(api.connect(s), UUID),
+        "1 get_versioned, 2 list, P tail",
+        "1 changed, 2 list, P tail",
     ),
     read(
         "plan_table_scan",
@@ -605,6 +623,15 @@ CUBE_CASES = [
     look("query_cube_arrow", "", lambda s, z, g: cubes.query_cube_arrow(cube_of(z), s), *LOADED),
     look("iter_cube", "", lambda s, z, g: [*cubes.iter_cube(cube_of(z), s)], *LOADED),
     look("stream_cube", "", lambda s, z, g: cubes.stream_cube(cube_of(z), s).read_all(), *LOADED),
+    look("scan_cube", "", lambda s, z, g: cubes.scan_cube("cube", s).collect(), *LOADED),
+    look("scan_cube_daft", "", lambda s, z, g: cubes.scan_cube_daft("cube", s).to_arrow(), *LOADED),
+    look(
+        "connect",
+        "a statement",
+        lambda s, z, g: select(cubes.connect(s), "cube"),
+        "D get_versioned, 2 list, D*P tail",
+        "D changed, 2 list, D*P tail",
+    ),
     look("plan_cube_query", "", lambda s, z, g: cubes.plan_cube_query(cube_of(z), s), *PLANNED),
     look(
         "plan_cube_query",

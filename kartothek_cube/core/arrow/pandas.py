@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "arrow_array",
     "check_names",
     "concat_blocks",
     "concat_encoded",
@@ -161,13 +163,29 @@ def plain_frame(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
     return frame if names == given else frame.set_axis(names, axis=1)
 
 
+def arrow_array(values: Any) -> pa.Array | pa.ChunkedArray:
+    """What Arrow makes of a series or another array of pandas, or of anything like an array.
+
+    Categories that are moments with a zone become plain values.
+    """
+    # Arrow would take `.values` of moments with a zone, which pandas 3.1 deprecates.
+    dtype = getattr(values, "dtype", None)
+    if getattr(getattr(dtype, "categories", None), "tz", None) is not None:
+        dtype = values.dtype.categories.dtype
+        values = values.astype(dtype)
+    if getattr(dtype, "tz", None) is not None:
+        unit, zone = values.dtype.unit, values.dtype.tz
+        return pa.array(np.asarray(values, f"datetime64[{unit}]"), pa.timestamp(unit, zone))
+    return pa.Array.from_pandas(values)
+
+
 def _series(series: pd.Series, name: str, dataset: str) -> pa.Array | pa.ChunkedArray:
     import pandas as pd
 
     if isinstance(series.dtype, pd.CategoricalDtype) and not len(series.dtype.categories):
         return pa.nulls(len(series))  # pandas gives an empty list of categories the type float64
     try:
-        array = pa.Array.from_pandas(series)
+        array = arrow_array(series)
     except (pa.ArrowException, TypeError, OverflowError, UnicodeError) as error:
         raise InvalidType(f"Column {name!r} of dataset {dataset!r} has no single Arrow type: {error}") from None
     # Arrow converts mixed values instead of refusing them: datetimes to dates, text to bytes.

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from kartothek_cube.core.arrow.pandas import arrow_array
 from kartothek_cube.core.arrow.schema import check_literal
 from kartothek_cube.core.expressions.evaluate import matching_rows
 from kartothek_cube.core.expressions.predicates import Clause, constants_of
@@ -49,10 +50,13 @@ def filter_frame(df: pd.DataFrame, columns: Collection[str], clauses: Iterable[C
         )
     names = sorted(columns)
     # In frames a null satisfies no condition, not even `!=`.
-    mask = df[names].notna().all(axis=1).to_numpy(dtype=bool, copy=True)
+    found = df[names]
+    if found.shape[1] > len(names):
+        raise InvalidInput(f"The frame has several columns of one name: {', '.join(map(str, found.columns))}.")
+    mask = found.notna().all(axis=1).to_numpy(dtype=bool, copy=True)
     if names:
         try:
-            table = pa.Table.from_pandas(df.loc[mask, names], preserve_index=False)
+            table = pa.table({name: arrow_array(found.loc[mask, name]) for name in names})
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             raise InvalidType(f"Cannot compare with columns of mixed or unknown types: {error}") from error
         checked = tuple(_checked(clause, table.schema.field(clause.column).type) for clause in clauses)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.arrow.pandas import is_series
+from kartothek_cube.core.arrow.pandas import arrow_array, is_series
 from kartothek_cube.core.arrow.schema import WrongOperand, check_literals
 from kartothek_cube.core.arrow.types import stored_type
 from kartothek_cube.core.expressions.evaluate import Mask, matching_values
@@ -245,7 +245,7 @@ def _as_arrow(values: object, name: str) -> pa.Array | pa.ChunkedArray:
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return values
     try:
-        return pa.Array.from_pandas(values)
+        return arrow_array(values)
     except (pa.ArrowException, TypeError, OverflowError, UnicodeError) as error:
         raise InvalidType(f"Column {name!r} has no single type that could be compared: {error}") from None
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.arrow.pandas import (
+    arrow_array,
     concat_blocks,
     concat_encoded,
     encoded,
@@ -43,6 +44,10 @@ US = pa.timestamp("us")
             pd.Series(pd.to_datetime(["2020-01-01"]).tz_localize("Europe/Berlin")),
             pa.timestamp("us", tz="Europe/Berlin"),
         ),
+        (
+            pd.Series(pd.to_datetime(["2020-01-01", None]).tz_localize("UTC")).astype("category"),
+            pa.timestamp("us", tz="UTC"),
+        ),
         (pd.Series([Decimal("1.10"), Decimal("22.55")]), pa.decimal128(4, 2)),
         (pd.Series([[1], None]), pa.list_(pa.int64())),
         (pd.Series([None, None], dtype=object), pa.null()),
@@ -57,6 +62,17 @@ def test_columns_become_stored_types(values, kind):
     assert table.schema.metadata is None
     assert table.column("x").type == kind
     assert table.column("x").null_count == int(values.isna().sum())
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "+02:00"])
+def test_moments_with_a_zone_keep_their_moment_unit_and_zone(unit, zone):
+    moments = pd.Series(pd.to_datetime(["2020-07-01 12:00", None])).dt.tz_localize(zone).dt.as_unit(unit)
+    noon = dt.datetime(2020, 7, 1, 10 if zone != "UTC" else 12, tzinfo=dt.UTC)
+    for given in (moments, moments.array, pd.Index(moments), moments.astype("category")):
+        array = arrow_array(given)
+        assert array.type == pa.timestamp(unit, zone)
+        assert array.to_pylist() == [noon, None]
 
 
 def test_nan_of_pandas_is_null_and_nan_of_arrow_stays():

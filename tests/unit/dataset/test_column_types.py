@@ -24,6 +24,7 @@ from kartothek_cube.api.dataset import (
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
 )
+from kartothek_cube.core.arrow.pandas import arrow_array
 from kartothek_cube.core.arrow.types import stored_type
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
@@ -88,11 +89,8 @@ def plain(values):
 
 def is_untyped(rows):
     """Whether Arrow cannot tell the type of the column, as of an object column without a value."""
-    found = (
-        (pa.Table.from_pandas(rows, preserve_index=False) if isinstance(rows, pd.DataFrame) else rows)
-        .schema.field("x")
-        .type
-    )
+    column = rows["x"]
+    found = (arrow_array(column) if isinstance(column, pd.Series) else column).type
     return pa.types.is_null(found.value_type if pa.types.is_dictionary(found) else found)
 
 

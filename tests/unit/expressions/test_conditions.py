@@ -577,6 +577,11 @@ def test_text_that_is_no_timestamp_is_refused_with_the_column(frame):
         (C("t") == "foo").filter_df(frame)
 
 
+def test_a_frame_with_two_columns_of_one_name_is_refused():
+    with pytest.raises(InvalidInput, match="several columns of one name: x, x"):
+        (C("x") == 1).filter_df(pd.DataFrame([[1, 2]], columns=["x", "x"]))
+
+
 def test_a_column_of_mixed_types_is_refused():
     with pytest.raises(InvalidType, match="mixed"):
         (C("x") == 1).filter_df(pd.DataFrame({"x": [1, "a"]}))

@@ -381,10 +381,12 @@ WITHOUT_LINE = {
     ),
     *("get_cube_payload", "list_cubes", "list_datasets", "open_cube", "read_schema_metadata"),
 }
+# Opening, planning and reading have a line each.
+LAZY = {"connect", "scan_cube", "scan_cube_daft", "scan_dataset"}
 
 
 @pytest.mark.parametrize(("case", "size"), [pytest.param(*case, id=case[0].name) for case in CASES])
-def test_every_verb_has_one_line_that_says_how_often_it_called_the_store(case, size, lines):
+def test_every_verb_has_a_line_that_says_how_often_it_called_the_store(case, size, lines):
     store, z = MemoryStore(), Z(**size)
     given = case.make(store, z)
     lines()
@@ -395,13 +397,15 @@ def test_every_verb_has_one_line_that_says_how_often_it_called_the_store(case, s
     if case.verb in WITHOUT_LINE:
         assert [r for r in found if r.verb == case.verb] == []
         return
-    assert [r.verb for r in found] == [case.verb]
-    assert found[0].subject
+    assert {r.verb for r in found} == {case.verb}
+    assert len(found) == 1 or case.verb in LAZY
+    assert found[-1].subject
     calls, deleted = len([call for call in counting.calls if call.operation != "local_path"]), counting.counts["delete"]
     if case.note.endswith(("the source", "the target")):  # the other store is called, too
         assert found[0].counts.store_calls > calls
     else:
-        assert (found[0].counts.store_calls, found[0].counts.keys_deleted) == (calls, deleted)
+        assert sum(r.counts.store_calls for r in found) == calls
+        assert found[0].counts.keys_deleted == deleted
 
 
 def test_a_part_of_an_operation_is_not_counted_again(lines, tmp_path):
