@@ -71,7 +71,7 @@ $(OLDEST)/.quick: pyproject.toml scripts/oldest.py
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/$(PIP_INSTALL) --upgrade pip
 	$(PYTHON) scripts/oldest.py pyproject.toml > $(OLDEST)/constraints.txt
-	$(OLDEST)/$(PIP_INSTALL) --constraint $(OLDEST)/constraints.txt --editable '.[quick]'
+	$(OLDEST)/$(PIP_INSTALL) --constraint $(OLDEST)/constraints.txt --editable '.[quick,daft]'
 	touch $@
 
 .PHONY: test

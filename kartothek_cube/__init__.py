@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.runtime.options import options
     from kartothek_cube.core.runtime.progress import Progress
     from kartothek_cube.core.stores.open import open_store
-    from kartothek_cube.engines.verbs import connect, scan_cube, scan_cube_daft, scan_dataset
+    from kartothek_cube.engines.verbs import connect, scan_cube, scan_dataset
 
 __version__ = "0.1.0"
 
@@ -81,7 +81,6 @@ _HOMES = {
     "remove_partitions": "cube.verbs.append",
     "run_plan": "cube.verbs.stream",
     "scan_cube": "engines.verbs",
-    "scan_cube_daft": "engines.verbs",
     "scan_dataset": "engines.verbs",
     "stream_cube": "cube.verbs.stream",
     "update_cube": "cube.verbs.append",
@@ -122,7 +121,6 @@ __all__ = [
     "remove_partitions",
     "run_plan",
     "scan_cube",
-    "scan_cube_daft",
     "scan_dataset",
     "stream_cube",
     "update_cube",

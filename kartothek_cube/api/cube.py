@@ -39,7 +39,7 @@ from kartothek_cube.cube.verbs.report import CubeReport, cube_report
 from kartothek_cube.cube.verbs.stats import collect_stats
 from kartothek_cube.cube.verbs.stream import count_cube, run_plan, stream_cube
 from kartothek_cube.cube.verbs.verify import verify_cube
-from kartothek_cube.engines.verbs import connect, scan_cube, scan_cube_daft
+from kartothek_cube.engines.verbs import connect, scan_cube
 
 __all__ = [
     "KTK_CUBE_DF_SERIALIZER",
@@ -92,7 +92,6 @@ __all__ = [
     "remove_partitions",
     "run_plan",
     "scan_cube",
-    "scan_cube_daft",
     "stream_cube",
     "update_cube",
     "verify_cube",

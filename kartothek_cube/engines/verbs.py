@@ -253,17 +253,6 @@ def scan_cube_daft(
     ------
     MissingExtra
         If Daft is not installed or too old: ``pip install 'kartothek-cube[daft]'``.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from kartothek_cube import Cube, build_cube, open_store, scan_cube_daft
-    >>> store = open_store("hmemory://")
-    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
-    >>> _ = build_cube(sales, cube, store)
-    >>> scan_cube_daft("sales", store).where("COUNTRY_CODE = 'FR'").to_pylist()
-    [{'COUNTRY_CODE': 'FR', 'PRODUCT_ID': 2, 'UNITS': 4}]
     """
     require("daft")
     from kartothek_cube.engines.daft_source import TableSource

@@ -624,7 +624,6 @@ CUBE_CASES = [
     look("iter_cube", "", lambda s, z, g: [*cubes.iter_cube(cube_of(z), s)], *LOADED),
     look("stream_cube", "", lambda s, z, g: cubes.stream_cube(cube_of(z), s).read_all(), *LOADED),
     look("scan_cube", "", lambda s, z, g: cubes.scan_cube("cube", s).collect(), *LOADED),
-    look("scan_cube_daft", "", lambda s, z, g: cubes.scan_cube_daft("cube", s).to_arrow(), *LOADED),
     look(
         "connect",
         "a statement",

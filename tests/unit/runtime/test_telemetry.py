@@ -382,7 +382,7 @@ WITHOUT_LINE = {
     *("get_cube_payload", "list_cubes", "list_datasets", "open_cube", "read_schema_metadata"),
 }
 # Opening, planning and reading have a line each.
-LAZY = {"connect", "scan_cube", "scan_cube_daft", "scan_dataset"}
+LAZY = {"connect", "scan_cube", "scan_dataset"}
 
 
 @pytest.mark.parametrize(("case", "size"), [pytest.param(*case, id=case[0].name) for case in CASES])
