@@ -32,6 +32,7 @@ __all__ = [
     "Unknown",
     "conjuncts_of",
     "implied_clauses",
+    "joined",
     "moment",
 ]
 
@@ -99,6 +100,18 @@ class Implied:
 
     clauses: tuple[Clause, ...] = ()
     exact: bool = False
+
+
+def joined(joint: type[And | Or], operands: Iterable[Filter]) -> And | Or:
+    """Several filters as one, which is flat: the operands of operands of its kind are its own.
+
+    Examples
+    --------
+    >>> week, country = Comparison("WEEK", "<", 10), NullTest("COUNTRY_CODE")
+    >>> joined(And, (And((week, country)), week)) == And((week, country, week))
+    True
+    """
+    return joint(tuple(chain.from_iterable(o.operands if isinstance(o, joint) else (o,) for o in operands)))
 
 
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from kartothek_cube import scan_dataset
+from kartothek_cube import connect, scan_dataset
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.engines.arrow_dataset import filter_of
+from kartothek_cube.engines.arrow_dataset import filter_of, parse_expression
 from kartothek_cube.engines.polars_scan import split_predicate
 from kartothek_cube.engines.pushdown import And, Comparison, Membership, Unknown
 from tests.support.commits import UUID, write
@@ -104,3 +104,20 @@ def test_columns_are_found_in_any_order(frame, engine):  # Polars 1.30 took anot
 def test_a_null_among_conjuncts_says_nothing():  # DuckDB 1.2: WHERE v1 >= 1 ORDER BY v1 LIMIT 2
     condition = (pc.field("v1") >= 1) & pc.scalar(None)
     assert filter_of(condition) == And((Comparison("v1", ">=", 1),))
+
+
+def test_a_filter_on_a_field_of_a_struct_needs_the_struct():
+    store = MemoryStore()
+    write(store, pa.table({"st": [{"x": 1, "b": 2}, {"x": 2, "b": None}, None], "x": [7, 8, 9]}))
+    connection = connect(store)
+    assert connection.sql(f"SELECT x FROM {UUID} WHERE st.b = 2").fetchall() == [(7,)]
+    assert connection.sql(f"SELECT st FROM {UUID} WHERE st.x = 2 AND x = 8").fetchall() == [({"x": 2, "b": None},)]
+    assert parse_expression((pc.field("st", "b") == 2) & (pc.field("x") > 1)) == (
+        And((Unknown(), Comparison("x", ">", 1))),
+        {"st", "x"},
+    )
+
+
+def test_joints_are_read_as_one_where_they_are_nested():
+    condition = (pc.field("x") > 1) & (pc.field("x") < 9) & (pc.field("y") == 1)
+    assert filter_of(condition) == And((Comparison("x", ">", 1), Comparison("x", "<", 9), Comparison("y", "==", 1)))
