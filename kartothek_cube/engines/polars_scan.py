@@ -36,6 +36,7 @@ from kartothek_cube.engines.pushdown import (
     Or,
     Unknown,
     implied_clauses,
+    joined,
     moment,
 )
 from kartothek_cube.engines.tables import Scan, Table
@@ -75,7 +76,10 @@ class Conjunct:
     def filter(self) -> Filter:
         """The expression as a filter."""
         tree = tree_of(self.expression)
-        return Unknown() if tree is None else _filter(tree)
+        try:
+            return Unknown() if tree is None else _filter(tree)
+        except RecursionError:
+            return Unknown()
 
 
 def split_predicate(predicate: pl.Expr) -> list[Conjunct]:
@@ -97,10 +101,13 @@ def split_predicate(predicate: pl.Expr) -> list[Conjunct]:
 
 
 def tree_of(expression: pl.Expr) -> Tree | None:
-    """The JSON form of an expression; None if it has none, as one with a function of Python."""
+    """The JSON form of an expression; None if it has none or is too deep.
+
+    Expressions with a function of Python have none.
+    """
     try:
         tree: Tree = json.loads(expression.meta.serialize(format="json"))
-    except (ValueError, pl.exceptions.PolarsError):
+    except (ValueError, pl.exceptions.PolarsError, RecursionError):
         return None
     return tree
 
@@ -117,7 +124,7 @@ def _filter(tree: Tree) -> Filter:
 def _binary(node: Tree) -> Filter:
     left, op, right = node["left"], node["op"], node["right"]
     if op in _JOINTS:
-        return _JOINTS[op]((_filter(left), _filter(right)))
+        return joined(_JOINTS[op], (_filter(left), _filter(right)))
     if "Column" in left:
         return Comparison(left["Column"], _OPERATORS[op], _constant(right))
     return Comparison(right["Column"], _TURNED[_OPERATORS[op]], _constant(left))
