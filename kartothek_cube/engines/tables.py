@@ -386,8 +386,10 @@ class DatasetScan(Scan):
             or not all(map(is_plain, keys))
         ):
             return []
-        paths = [path for path in map(store.local_path, keys) if path is not None and "=" not in path[: -len(keys[0])]]
-        return paths if len(paths) == len(keys) else []
+        paths = [path for path in map(store.local_path, keys) if path is not None]
+        # Polars takes all folders with `=` as partitions, also those above the store.
+        is_ours = len(paths) == len(keys) and "=" not in paths[0].removesuffix(keys[0])
+        return paths if is_ours else []
 
     def tables_after(self, files: int) -> Iterator[pa.Table]:
         with self.table.operation() as op:
