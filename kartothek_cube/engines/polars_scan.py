@@ -40,7 +40,7 @@ from kartothek_cube.engines.pushdown import (
     joined,
     moment,
 )
-from kartothek_cube.engines.tables import Scan, Table
+from kartothek_cube.engines.tables import DatasetScan, Scan, Table
 
 if TYPE_CHECKING:
     from polars.lazyframe.resolver import FilterExpr, ResolvedLazyFrameProps
@@ -356,8 +356,7 @@ def _by_partition_values(table: Table, conjunct: Conjunct) -> Implied | None:
 
 def _read(scan: Scan, columns: list[str]) -> Iterator[pl.DataFrame]:
     """All rows, by Polars' own reader as far as it can read the files: it takes half the time."""
-    paths = scan.local_files()
-    if not paths:
+    if not isinstance(scan, DatasetScan) or not (paths := scan.local_files()):
         return _converted(scan.tables(), columns)
 
     def frames() -> Iterator[pl.DataFrame]:
