@@ -380,8 +380,8 @@ class DatasetScan(Scan):
             return []
         paths = [path for path in map(store.local_path, keys) if path is not None]
         # Polars takes all folders with `=` as partitions, also those above the store.
-        is_ours = len(paths) == len(keys) and "=" not in paths[0].removesuffix(keys[0])
-        return paths if is_ours else []
+        is_root_plain = bool(paths) and "=" not in paths[0].removesuffix(keys[0])
+        return paths if is_root_plain and len(paths) == len(keys) else []
 
     def tables_after(self, files: int) -> Iterator[pa.Table]:
         """The rows of all `local_files` but the first ones; errors as of `tables`."""
