@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -27,11 +29,12 @@ from kartothek_cube.engines.pushdown import (
     Or,
     Unknown,
     implied_clauses,
+    joined,
     moment,
 )
 from kartothek_cube.engines.tables import Scan, Table
 
-__all__ = ["TableDataset", "fields_of", "filter_of"]
+__all__ = ["TableDataset", "filter_of", "parse_expression"]
 
 _OPERATORS = {
     "equal": "==",
@@ -58,8 +61,42 @@ def filter_of(expression: pc.Expression) -> Filter:
     >>> filter_of((pc.field("WEEK") > 9) & pc.field("BRAND").is_null())
     And(operands=(Comparison(column='WEEK', op='>', value=9), NullTest(column='BRAND')))
     """
+    return parse_expression(expression)[0]
+
+
+def parse_expression(expression: pc.Expression) -> tuple[Filter, set[str]]:
+    """What an expression of Arrow says as a filter, and the columns that it needs.
+
+    Examples
+    --------
+    >>> import pyarrow.compute as pc
+    >>> parse_expression(pc.field("SHOP", "CITY") == "Berlin")
+    (Unknown(), {'SHOP'})
+    """
     batch = pa.ipc.open_file(expression.__reduce__()[1][0]).get_batch(0)
-    return _as_filter(_Parser(_metadata(batch.schema), batch).operand())
+    nodes, columns = iter(_metadata(batch.schema)), set[str]()
+    # The calls that have not ended, from the outermost. A stack: expressions may be very deep.
+    calls = [_Call("")]
+    for kind, value in nodes:
+        operands = calls[-1].operands
+        match kind:
+            case "literal":
+                operands.append(batch.column(int(value))[0])
+            case "field_ref":
+                columns.add(value)
+                operands.append(value)
+            case "nested_field_ref":  # a field of a struct: as many names as it is deep
+                struct, *_ = [name for _, name in islice(nodes, int(value))]
+                columns.add(struct)
+                operands.append(Unknown())
+            case "options":
+                calls[-1].options = dict(batch.column(int(value))[0].items())
+            case "call":
+                calls.append(_Call(value))
+            case "end":
+                ended = calls.pop()
+                calls[-1].operands.append(ended.filter())
+    return _as_filter(calls[0].operands[0]), columns
 
 
 def _metadata(schema: pa.Schema) -> list[tuple[str, str]]:
@@ -80,36 +117,6 @@ def _metadata(schema: pa.Schema) -> list[tuple[str, str]]:
     return list(zip(words[::2], words[1::2], strict=True))
 
 
-class _Parser:
-    """Reads the nodes of an expression one after the other."""
-
-    def __init__(self, nodes: list[tuple[str, str]], batch: pa.RecordBatch) -> None:
-        self._nodes, self._batch, self._next = nodes, batch, 0
-
-    def operand(self) -> Operand:
-        """The next node, with all that belongs to it."""
-        kind, value = self._take()
-        if kind == "literal":
-            return self._batch.column(int(value))[0]
-        if kind == "field_ref":
-            return value
-        if kind == "nested_field_ref":
-            self._next += int(value)
-            return Unknown()
-        operands, options = list[Operand](), dict[str, Any]()
-        while self._nodes[self._next][0] != "end":
-            if self._nodes[self._next][0] == "options":
-                options = dict(self._batch.column(int(self._take()[1]))[0].items())
-            else:
-                operands.append(self.operand())
-        self._take()
-        return _call(value, operands, options)
-
-    def _take(self) -> tuple[str, str]:
-        self._next += 1
-        return self._nodes[self._next - 1]
-
-
 def _as_filter(operand: Operand) -> Filter:
     """A column alone is one of truth values; a constant alone says nothing."""
     if isinstance(operand, str):
@@ -117,28 +124,38 @@ def _as_filter(operand: Operand) -> Filter:
     return Unknown() if isinstance(operand, pa.Scalar) else operand
 
 
-def _call(name: str, operands: list[Operand], options: dict[str, Any]) -> Filter:
-    if name in _JOINTS:
-        # A null is what DuckDB 1.2 passes for the bound of `ORDER BY … LIMIT` before there is one.
-        said = (o for o in operands if not (name == "and_kleene" and isinstance(o, pa.Scalar) and pt.is_null(o.type)))
-        return _JOINTS[name](tuple(map(_as_filter, said)))
-    match name, operands:
-        case "invert", [operand]:
-            return Not(_as_filter(operand))
-        case "is_null", [str(column)] if not options["nan_is_null"].as_py():
-            return NullTest(column)
-        case "is_valid", [str(column)]:
-            return Not(NullTest(column))
-        case "is_in", [str(column)]:
-            values = [constant(value) for value in options["value_set"].values if value.is_valid]
-            return Unknown() if None in values else Membership(column, tuple(values))
-        # The IN of DuckDB 2, which is null for null.
-        case "if_else", [Not(NullTest(column)), Membership() as member, pa.Scalar(is_valid=False)]:
-            return member if member.column == column else Unknown()
-        case _, [str(column), pa.Scalar() as scalar] if name in _OPERATORS:
-            value = constant(scalar)
-            return Unknown() if value is None else Comparison(column, _OPERATORS[name], value)
-    return Unknown()
+@dataclass(slots=True)
+class _Call:
+    """A function of Arrow with what is read of its operands and options."""
+
+    name: str
+    operands: list[Operand] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def filter(self) -> Filter:
+        """The call as a filter."""
+        if self.name in _JOINTS:
+            # A null is the bound of `ORDER BY … LIMIT` that DuckDB 1.2 passes before there is one.
+            is_and = self.name == "and_kleene"
+            said = [o for o in self.operands if not (is_and and isinstance(o, pa.Scalar) and pt.is_null(o.type))]
+            return joined(_JOINTS[self.name], map(_as_filter, said))
+        match self.name, self.operands:
+            case "invert", [operand]:
+                return Not(_as_filter(operand))
+            case "is_null", [str(column)] if not self.options["nan_is_null"].as_py():
+                return NullTest(column)
+            case "is_valid", [str(column)]:
+                return Not(NullTest(column))
+            case "is_in", [str(column)]:
+                values = [constant(value) for value in self.options["value_set"].values if value.is_valid]
+                return Unknown() if None in values else Membership(column, tuple(values))
+            # The IN of DuckDB 2, which is null for null.
+            case "if_else", [Not(NullTest(column)), Membership() as member, pa.Scalar(is_valid=False)]:
+                return member if member.column == column else Unknown()
+            case _, [str(column), pa.Scalar() as scalar] if self.name in _OPERATORS:
+                value = constant(scalar)
+                return Unknown() if value is None else Comparison(column, _OPERATORS[self.name], value)
+        return Unknown()
 
 
 def constant(scalar: pa.Scalar) -> Any:
@@ -150,12 +167,6 @@ def constant(scalar: pa.Scalar) -> Any:
     except (OverflowError, ValueError):  # the infinite dates of DuckDB, and text cut within a letter
         return None
     return None if is_null(value) else value
-
-
-def fields_of(expression: pc.Expression) -> set[str]:
-    """The columns that an expression of Arrow names."""
-    metadata = _metadata(pa.ipc.open_file(expression.__reduce__()[1][0]).get_batch(0).schema)
-    return {value for kind, value in metadata if kind == "field_ref"}
 
 
 class TableDataset(pads.Dataset):
@@ -193,8 +204,9 @@ class TableDataset(pads.Dataset):
         if filter is None:
             scanner = TableScanner(table.scan(wanted), wanted)
         else:
-            (implied,) = implied_clauses([filter_of(filter)], table.schema, table.accepts)
-            needed = wanted if implied.exact else [*wanted, *sorted(fields_of(filter) - set(wanted))]
+            condition, columns_of_filter = parse_expression(filter)
+            (implied,) = implied_clauses([condition], table.schema, table.accepts)
+            needed = wanted if implied.exact else [*wanted, *sorted(columns_of_filter - set(wanted))]
             scan = table.scan(needed, implied.clauses)
             scanner = TableScanner(scan, wanted, None if implied.exact else filter)
         self._record(scanner.scan)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 import pyarrow as pa
 from polars.io.plugins import register_io_source
 
@@ -36,9 +37,10 @@ from kartothek_cube.engines.pushdown import (
     Or,
     Unknown,
     implied_clauses,
+    joined,
     moment,
 )
-from kartothek_cube.engines.tables import Scan, Table
+from kartothek_cube.engines.tables import DatasetScan, Scan, Table
 
 if TYPE_CHECKING:
     from polars.lazyframe.resolver import FilterExpr, ResolvedLazyFrameProps
@@ -75,7 +77,10 @@ class Conjunct:
     def filter(self) -> Filter:
         """The expression as a filter."""
         tree = tree_of(self.expression)
-        return Unknown() if tree is None else _filter(tree)
+        try:
+            return Unknown() if tree is None else _filter(tree)
+        except RecursionError:
+            return Unknown()
 
 
 def split_predicate(predicate: pl.Expr) -> list[Conjunct]:
@@ -87,20 +92,27 @@ def split_predicate(predicate: pl.Expr) -> list[Conjunct]:
     >>> [c.filter for c in split_predicate((pl.col("WEEK") > 9) & pl.col("BRAND").is_null())]
     [Comparison(column='WEEK', op='>', value=9), NullTest(column='BRAND')]
     """
-    tree = tree_of(predicate) or {}
-    node = tree.get("BinaryExpr")
-    if node is not None and _JOINTS.get(node["op"]) is And:
-        # Not from their JSON form, in which NaN is null.
-        return [conjunct for part in reversed(predicate.meta.pop()) for conjunct in split_predicate(part)]
-    # Where only the greatest rows count, Polars adds a hint that it cannot evaluate itself.
-    return [] if "dynamic_pred" in str(tree.get("Display", "")) else [Conjunct(predicate)]
+    conjuncts, waiting = list[Conjunct](), [(tree_of(predicate) or {}, predicate)]
+    while waiting:
+        tree, expression = waiting.pop()
+        node = tree.get("BinaryExpr")
+        if node is not None and _JOINTS.get(node["op"]) is And:
+            # Not from their JSON form, in which NaN is null.
+            waiting += zip((node["right"], node["left"]), expression.meta.pop(), strict=True)
+        # Where only the greatest rows count, Polars adds a hint that it cannot evaluate itself.
+        elif "dynamic_pred" not in str(tree.get("Display", "")):
+            conjuncts.append(Conjunct(expression))
+    return conjuncts
 
 
 def tree_of(expression: pl.Expr) -> Tree | None:
-    """The JSON form of an expression; None if it has none, as one with a function of Python."""
+    """The JSON form of an expression; None if it has none or is too deep.
+
+    Expressions with a function of Python have none.
+    """
     try:
         tree: Tree = json.loads(expression.meta.serialize(format="json"))
-    except (ValueError, pl.exceptions.PolarsError):
+    except (ValueError, pl.exceptions.PolarsError, RecursionError):
         return None
     return tree
 
@@ -117,7 +129,7 @@ def _filter(tree: Tree) -> Filter:
 def _binary(node: Tree) -> Filter:
     left, op, right = node["left"], node["op"], node["right"]
     if op in _JOINTS:
-        return _JOINTS[op]((_filter(left), _filter(right)))
+        return joined(_JOINTS[op], (_filter(left), _filter(right)))
     if "Column" in left:
         return Comparison(left["Column"], _OPERATORS[op], _constant(right))
     return Comparison(right["Column"], _TURNED[_OPERATORS[op]], _constant(left))
@@ -344,8 +356,7 @@ def _by_partition_values(table: Table, conjunct: Conjunct) -> Implied | None:
 
 def _read(scan: Scan, columns: list[str]) -> Iterator[pl.DataFrame]:
     """All rows, by Polars' own reader as far as it can read the files: it takes half the time."""
-    paths = scan.local_files()
-    if not paths:
+    if not isinstance(scan, DatasetScan) or not (paths := scan.local_files()):
         return _converted(scan.tables(), columns)
 
     def frames() -> Iterator[pl.DataFrame]:
@@ -371,18 +382,27 @@ def _read_bundles(scan: Scan, paths: list[str], columns: list[str]) -> Iterator[
 
     def files(begin: int, end: int) -> pl.LazyFrame:
         sources = paths[begin:end]
-        return pl.scan_parquet(sources, schema=schema, hive_schema=places, hive_partitioning=bool(places), glob=False)
+        return pl.scan_parquet(
+            sources, schema=schema, hive_schema=places or None, hive_partitioning=bool(places), glob=False
+        )
 
+    is_known = False
     try:
         sizes = [os.stat(path).st_size for path in paths]  # noqa: PTH116 - a `Path` takes as long as ten of these
-        expansion = files(0, 1).select(pl.len()).collect().item() * _VALUE_BYTES * len(columns) / max(1, sizes[0])
+        expansion = max(
+            1, files(0, 1).select(pl.len()).collect().item() * _VALUE_BYTES * len(columns) / max(1, sizes[0])
+        )
         while begin < len(paths) and sizes[begin] * expansion <= 2 * budget:
-            room = accumulate(sizes[begin : begin + _MOST_FILES])
+            # Files are read alone until one has told how large rows are.
+            room = accumulate(sizes[begin : begin + (_MOST_FILES if is_known else 1)])
             end = begin + max(1, sum(size * expansion <= budget for size in room))
-            frame = files(begin, end).select(columns).collect()
+            # By name: `select` takes some names as patterns.
+            frame = files(begin, end).select(cs.by_name(columns)).collect()
             nbytes = sum(sizes[begin:end])
             record(files_read=end - begin, bytes_read=nbytes, rows_read=frame.height)
-            expansion = frame.estimated_size() / max(1, nbytes)
+            if frame.height:
+                is_known = True
+                expansion = max(1, frame.estimated_size() / max(1, nbytes))
             yield end - begin, frame
             begin = end
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):

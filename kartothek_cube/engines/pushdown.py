@@ -32,6 +32,7 @@ __all__ = [
     "Unknown",
     "conjuncts_of",
     "implied_clauses",
+    "joined",
     "moment",
 ]
 
@@ -101,6 +102,18 @@ class Implied:
     exact: bool = False
 
 
+def joined(joint: type[And | Or], operands: Iterable[Filter]) -> And | Or:
+    """Several filters as one, which is flat: the operands of operands of its kind are its own.
+
+    Examples
+    --------
+    >>> week, country = Comparison("WEEK", "<", 10), NullTest("COUNTRY_CODE")
+    >>> joined(And, (And((week, country)), week)) == And((week, country, week))
+    True
+    """
+    return joint(tuple(chain.from_iterable(o.operands if isinstance(o, joint) else (o,) for o in operands)))
+
+
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - naive, as columns without a zone
 
@@ -134,17 +147,17 @@ def conjuncts_of(condition: Filter) -> tuple[Filter, ...]:
     [('WEEK', '>='), ('COUNTRY_CODE', '!=')]
     """
     plain = _without_negation(condition)
-    return tuple(c for operand in plain.operands for c in conjuncts_of(operand)) if isinstance(plain, And) else (plain,)
+    return plain.operands if isinstance(plain, And) else (plain,)
 
 
 def _without_negation(condition: Filter, *, negated: bool = False) -> Filter:
-    """The same filter with `Not` only around memberships and null tests."""
+    """The same filter with `Not` only around memberships and null tests, and flat joints."""
     match condition:
         case Not(operand):
             return _without_negation(operand, negated=not negated)
         case And(operands) | Or(operands):
-            joined = And if isinstance(condition, And) != negated else Or
-            return joined(tuple(_without_negation(operand, negated=negated) for operand in operands))
+            joint = And if isinstance(condition, And) != negated else Or
+            return joined(joint, (_without_negation(operand, negated=negated) for operand in operands))
         case Comparison(op=op):
             return replace(condition, op=_OPPOSITE[op]) if negated else condition
         case Unknown():
@@ -165,9 +178,12 @@ def implied_clauses(filters: Sequence[Filter], schema: pa.Schema, accepts: Accep
     >>> [[clause.op for clause in each.clauses] for each in implied]
     [['in'], []]
     """
-    split = [conjuncts_of(condition) for condition in filters]
-    translator = _Translator(schema, accepts, frozenset(_columns_without_nan(chain.from_iterable(split))))
-    return [_all_of([translator.implied(conjunct) for conjunct in conjuncts]) for conjuncts in split]
+    try:
+        split = [conjuncts_of(condition) for condition in filters]
+        translator = _Translator(schema, accepts, frozenset(_columns_without_nan(chain.from_iterable(split))))
+        return [_all_of([translator.implied(conjunct) for conjunct in conjuncts]) for conjuncts in split]
+    except RecursionError:  # nothing is known of what is too deep
+        return [NOTHING] * len(filters)
 
 
 def _all_of(implied: Sequence[Implied]) -> Implied:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import pairwise
 
@@ -22,12 +22,12 @@ from kartothek_cube.core.display.explain import predicates_text
 from kartothek_cube.core.expressions.conjunction import condition_class
 from kartothek_cube.core.expressions.parsing import check_values
 from kartothek_cube.core.expressions.predicates import Clause, columns_of, constants_of, is_null
-from kartothek_cube.core.io.reader import FileRequest, TooLarge, file_rows, open_rows, read_together
+from kartothek_cube.core.io.reader import FileRequest, file_rows
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.runtime.executor import READ_FILES, SizeEstimate, map_batches, map_in_threads, thread_count
-from kartothek_cube.core.runtime.options import Options, current_options
+from kartothek_cube.core.runtime.executor import READ_FILES, map_in_threads
+from kartothek_cube.core.runtime.options import Options
 from kartothek_cube.core.runtime.telemetry import AnyOperation, name_dataset, operation
-from kartothek_cube.core.scan.execute import stream_tables
+from kartothek_cube.core.scan.execute import stream_tables, stream_together
 from kartothek_cube.core.scan.plan import ScanTask, make_file_plan
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import Cube, get_payload_subset
@@ -43,8 +43,8 @@ __all__ = ["CubeTable", "DatasetTable", "Scan", "Table"]
 
 # Rows of about so many bytes go to an engine at once.
 _MERGED_BYTES = 4 * 2**20
-# Files that are read at once, where they are small.
-_MOST_FILES = 64
+# A column for the positions of files: no column of a dataset has an empty name.
+_POSITION = ""
 
 
 def _merged(tables: Generator[pa.Table, None, None]) -> Generator[pa.Table, None, None]:
@@ -112,18 +112,6 @@ class Scan(ABC):
                 table = table if left is None else table.slice(0, left)
                 left = left if left is None else left - table.num_rows
                 yield table.select(list(self.columns))
-
-    def local_files(self) -> list[str]:
-        """Paths of Parquet files that have exactly the rows, or none.
-
-        An engine may read them itself: the partition values are in their paths, and `tables` reads
-        what an engine cannot.
-        """
-        return []
-
-    def tables_after(self, files: int) -> Iterator[pa.Table]:
-        """The rows of all `local_files` but the first ones; errors as of `tables`."""
-        raise NotImplementedError
 
     def count(self) -> int:
         """The number of rows; errors as of `tables`."""
@@ -363,10 +351,9 @@ class DatasetScan(Scan):
         keys, names = files.values, files.values.column_names
         positions = [[i] for i in range(len(files))]
         if names:
-            # No column has an empty name.
-            numbered = files.values.append_column("", pa.array(range(len(files)), pa.int64()))
-            grouped = numbered.group_by(names, use_threads=False).aggregate([("", "list")])
-            keys, positions = grouped.select(names), grouped.column("_list").to_pylist()
+            numbered = files.values.append_column(_POSITION, pa.array(range(len(files)), pa.int64()))
+            grouped = numbered.group_by(names, use_threads=False).aggregate([(_POSITION, "list")])
+            keys, positions = grouped.select(names), grouped.column(f"{_POSITION}_list").to_pylist()
         plans = [replace(self.plan, scan=files.take(np.array(found))) for found in positions]
         return keys, [DatasetScan(self.table, self.columns, self.clauses, plan) for plan in plans]
 
@@ -374,6 +361,11 @@ class DatasetScan(Scan):
         return f"{len(self.plan)} of {self.plan.scan.total} files"
 
     def local_files(self) -> list[str]:
+        """Paths of Parquet files that have exactly the rows, or none.
+
+        An engine may read them itself: the partition values are in their paths, and `tables_after`
+        reads what an engine cannot.
+        """
         keys, store = self.plan.files(), self.table.store
         partition_keys = self.plan.partition_keys
         places = "".join(f"{re.escape(c)}=[A-Za-z0-9_-]+/" for c in partition_keys)
@@ -386,10 +378,13 @@ class DatasetScan(Scan):
             or not all(map(is_plain, keys))
         ):
             return []
-        paths = [path for path in map(store.local_path, keys) if path is not None and "=" not in path[: -len(keys[0])]]
-        return paths if len(paths) == len(keys) else []
+        paths = [path for path in map(store.local_path, keys) if path is not None]
+        # Polars takes all folders with `=` as partitions, also those above the store.
+        is_root_plain = bool(paths) and "=" not in paths[0].removesuffix(keys[0])
+        return paths if is_root_plain and len(paths) == len(keys) else []
 
     def tables_after(self, files: int) -> Iterator[pa.Table]:
+        """The rows of all `local_files` but the first ones; errors as of `tables`."""
         with self.table.operation() as op:
             return op.lasting(_merged(self._read(self.plan.scan.tasks()[files:])))
 
@@ -405,7 +400,7 @@ class DatasetScan(Scan):
     def _read(self, tasks: Sequence[ScanTask]) -> Generator[pa.Table, None, None]:
         store, request = self.table.store, self._request()
         # Requests to a remote store run in parallel: no file has to wait for another.
-        read = stream_tables if request.predicates is not None or store.is_remote else _stream_together
+        read = stream_tables if request.predicates is not None or store.is_remote else stream_together
         return read(store, request, tasks)
 
     def _count(self) -> int:
@@ -417,51 +412,3 @@ class DatasetScan(Scan):
             return file_rows(self.table.store, key, request.dataset)
 
         return sum(map_in_threads(count, self.plan.files(), store=self.table.store, phase=READ_FILES))
-
-
-def _stream_together(store: Store, request: FileRequest, tasks: Sequence[ScanTask]) -> Generator[pa.Table, None, None]:
-    """All rows as by `stream_tables`; where files are small, of many in one table."""
-    nbytes = max(1, current_options().bytes_in_flight // (2 * thread_count(store)))
-    room, weight, largest = min(_MERGED_BYTES, nbytes), SizeEstimate(), 0
-
-    def load_one(task: ScanTask) -> Iterator[pa.Table]:
-        nonlocal largest
-        is_small, pieces = open_rows(store, task.key, request, nbytes, task.constants)
-        tables = list(pieces) if is_small else []
-        size = sum(table.nbytes for table in tables) if is_small else nbytes
-        weight.measured(size)
-        largest = max(largest, size)
-        return iter(tables) if is_small else pieces
-
-    def load(batch: Sequence[ScanTask]) -> Iterable[Iterator[pa.Table]]:
-        if len(batch) > 1:
-            with suppress(TooLarge):
-                return [iter([_read_batch(store, request, batch, room)]), *(iter(()) for _ in batch[1:])]
-        return map(load_one, batch)
-
-    def limit() -> int:
-        return min(_MOST_FILES, room // largest) if largest else 1
-
-    loaded = map_batches(load, tasks, limit, store=store, weight=weight, phase=READ_FILES)
-
-    def flattened() -> Generator[pa.Table, None, None]:
-        with closing(loaded):
-            for tables in loaded:
-                yield from tables
-
-    return flattened()
-
-
-def _read_batch(store: Store, request: FileRequest, batch: Sequence[ScanTask], room: int) -> pa.Table:
-    """All rows of several files, with their partition values."""
-    values = batch[0].constants.keys()
-    inside = replace(request, columns=tuple(c for c in request.columns if c not in values))
-    table, counts = read_together(store, [(task.key, {}) for task in batch], inside, room)
-    numbers = pa.array(np.repeat(np.arange(len(batch)), counts))
-    columns = {
-        c: pa.array([task.constants[c] for task in batch], request.schema.field(c).type).take(numbers)
-        if c in values
-        else table.column(c)
-        for c in request.columns
-    }
-    return pa.table(columns)

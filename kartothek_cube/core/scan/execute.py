@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from itertools import chain
 from typing import TypeAlias, TypeVar
@@ -15,15 +15,24 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.grouping import AMPLIFICATION_LIMIT, Spill, split_groups
 from kartothek_cube.core.arrow.pandas import concat_encoded, encoded
 from kartothek_cube.core.arrow.sort_keys import empty_rows
-from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
-from kartothek_cube.core.runtime.executor import READ_FILES, SizeEstimate, map_in_threads, thread_count
+from kartothek_cube.core.io.reader import FileRequest, TooLarge, open_rows, read_rows, read_together
+from kartothek_cube.core.runtime.executor import READ_FILES, SizeEstimate, map_batches, map_in_threads, thread_count
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.scan.groups import GroupPlan, TableRead
 from kartothek_cube.core.scan.plan import FilePlan, ScanTask
 from kartothek_cube.core.stores.contract import Store
 
-__all__ = ["iter_groups", "joined", "load_groups", "load_scan", "load_tables", "stream_pieces", "stream_tables"]
+__all__ = [
+    "iter_groups",
+    "joined",
+    "load_groups",
+    "load_scan",
+    "load_tables",
+    "stream_pieces",
+    "stream_tables",
+    "stream_together",
+]
 
 T = TypeVar("T")
 
@@ -38,6 +47,9 @@ GroupRows: TypeAlias = tuple[int, dict[str, list[pa.Table]]]
 
 # Smaller pieces of a file would cost more time than they save memory.
 _LEAST_PIECE = 2**20
+
+# Small files are read together: at most so many, of about so many bytes in memory.
+_MOST_FILES, _BATCH_BYTES = 64, 4 * 2**20
 
 
 # --- one table ------------------------------------------------------------------------------------
@@ -103,6 +115,54 @@ def stream_pieces(
                 yield from pieces
 
     return flattened()
+
+
+def stream_together(store: Store, request: FileRequest, tasks: Sequence[ScanTask]) -> Generator[pa.Table, None, None]:
+    """All rows as by `stream_tables`; where files are small, of many in one table."""
+    nbytes = max(1, current_options().bytes_in_flight // (2 * thread_count(store)))
+    room, weight, largest = min(_BATCH_BYTES, nbytes), SizeEstimate(), 0
+
+    def load_one(task: ScanTask) -> Iterator[pa.Table]:
+        nonlocal largest
+        is_small, pieces = open_rows(store, task.key, request, nbytes, task.constants)
+        tables = list(pieces) if is_small else []
+        size = sum(table.nbytes for table in tables) if is_small else nbytes
+        weight.measured(size)
+        largest = max(largest, size)
+        return iter(tables) if is_small else pieces
+
+    def load(batch: Sequence[ScanTask]) -> Iterable[Iterator[pa.Table]]:
+        if len(batch) > 1:
+            with suppress(TooLarge):
+                return [iter([_read_batch(store, request, batch, room)]), *(iter(()) for _ in batch[1:])]
+        return map(load_one, batch)
+
+    def limit() -> int:
+        return min(_MOST_FILES, room // largest) if largest else 1
+
+    loaded = map_batches(load, tasks, limit, store=store, weight=weight, phase=READ_FILES)
+
+    def flattened() -> Generator[pa.Table, None, None]:
+        with closing(loaded):
+            for tables in loaded:
+                yield from tables
+
+    return flattened()
+
+
+def _read_batch(store: Store, request: FileRequest, batch: Sequence[ScanTask], room: int) -> pa.Table:
+    """All rows of several files, with their partition values."""
+    values = batch[0].constants.keys()
+    inside = replace(request, columns=tuple(c for c in request.columns if c not in values))
+    table, counts = read_together(store, [(task.key, {}) for task in batch], inside, room)
+    numbers = pa.array(np.repeat(np.arange(len(batch)), counts))
+    columns = {
+        c: pa.array([task.constants[c] for task in batch], request.schema.field(c).type).take(numbers)
+        if c in values
+        else table.column(c)
+        for c in request.columns
+    }
+    return pa.table(columns)
 
 
 # --- several tables, by group ---------------------------------------------------------------------

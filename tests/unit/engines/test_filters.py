@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+from functools import reduce
+from operator import or_
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from kartothek_cube import scan_dataset
+from kartothek_cube import connect, scan_dataset
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.engines.arrow_dataset import filter_of
-from kartothek_cube.engines.polars_scan import split_predicate
-from kartothek_cube.engines.pushdown import And, Comparison, Membership, Unknown
+from kartothek_cube.engines.arrow_dataset import filter_of, parse_expression
+from kartothek_cube.engines.polars_scan import Conjunct, split_predicate
+from kartothek_cube.engines.pushdown import And, Comparison, Implied, Membership, Or, Unknown, implied_clauses
 from tests.support.commits import UUID, write
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -104,3 +106,44 @@ def test_columns_are_found_in_any_order(frame, engine):  # Polars 1.30 took anot
 def test_a_null_among_conjuncts_says_nothing():  # DuckDB 1.2: WHERE v1 >= 1 ORDER BY v1 LIMIT 2
     condition = (pc.field("v1") >= 1) & pc.scalar(None)
     assert filter_of(condition) == And((Comparison("v1", ">=", 1),))
+
+
+def test_a_filter_on_a_field_of_a_struct_needs_the_struct():
+    store = MemoryStore()
+    write(store, pa.table({"st": [{"x": 1, "b": 2}, {"x": 2, "b": None}, None], "x": [7, 8, 9]}))
+    connection = connect(store)
+    assert connection.sql(f"SELECT x FROM {UUID} WHERE st.b = 2").fetchall() == [(7,)]
+    assert connection.sql(f"SELECT st FROM {UUID} WHERE st.x = 2 AND x = 8").fetchall() == [({"x": 2, "b": None},)]
+    assert parse_expression((pc.field("st", "b") == 2) & (pc.field("x") > 1)) == (
+        And((Unknown(), Comparison("x", ">", 1))),
+        {"st", "x"},
+    )
+
+
+def test_joints_are_read_as_one_where_they_are_nested():
+    condition = (pc.field("x") > 1) & (pc.field("x") < 9) & (pc.field("y") == 1)
+    assert filter_of(condition) == And((Comparison("x", ">", 1), Comparison("x", "<", 9), Comparison("y", "==", 1)))
+
+
+def test_filters_of_any_length_run_as_in_the_engine():
+    rows = pa.table({"p": [n % 3 for n in range(9)], "x": range(9), "y": range(9)})
+    store = MemoryStore()
+    write(store, rows, on=["p"])
+    text = " AND ".join(f"x <> {n}" for n in range(1, 2_000)) + " AND p <> 1"
+    assert connect(store).sql(f"SELECT x FROM {UUID} WHERE {text}").fetchall() == [(0,)]
+    # Polars itself takes long for the 2,000 of which the next test speaks.
+    condition = reduce(or_, [(pl.col("x") == n) & (pl.col("y") == n) for n in range(8, 600)])
+    assert scan_dataset(UUID, store).filter(condition).collect().equals(pl.from_arrow(rows).filter(condition))
+
+
+def test_what_is_too_deep_is_left_to_the_engine():
+    pairs = reduce(or_, [(pl.col("x") == n) & (pl.col("y") == n) for n in range(2_000)])
+    assert Conjunct(pairs).filter == Unknown()
+    assert [conjunct.filter for conjunct in split_predicate(pairs)] == [Unknown()]
+    condition = filter_of(reduce(or_, [(pc.field("x") == n) & (pc.field("y") == n) for n in range(2_000)]))
+    assert isinstance(condition, Or)
+    assert len(condition.operands) == 2_000
+    for _ in range(2_000):
+        condition = And((Comparison("y", ">", 1), Or((condition, Comparison("x", "==", 1)))))
+    schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
+    assert implied_clauses([condition], schema, lambda _: True) == [Implied()]
