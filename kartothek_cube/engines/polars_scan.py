@@ -243,6 +243,7 @@ _VALUE_BYTES = 12
 # More files at a time are no faster.
 _MOST_FILES = 256
 
+_RESOLVES = find_spec("polars.lazyframe.resolver") is not None
 # A partition column with more values is left to Polars.
 _MOST_VALUES = 100_000
 
@@ -252,7 +253,7 @@ _VERSION = "pinned"
 
 def lazy_frame(table: Table) -> pl.LazyFrame:
     """A lazy frame over a table, which is read when the frame is collected."""
-    if find_spec("polars.lazyframe.resolver") is None:
+    if not _RESOLVES:
         return _Source(table).frame()
     return _resolving_frame(table)
 
@@ -356,7 +357,8 @@ def _by_partition_values(table: Table, conjunct: Conjunct) -> Implied | None:
 
 def _read(scan: Scan, columns: list[str]) -> Iterator[pl.DataFrame]:
     """All rows, by Polars' own reader as far as it can read the files: it takes half the time."""
-    if not isinstance(scan, DatasetScan) or not (paths := scan.local_files()):
+    # Older releases pass over columns that they do not expect, and hide which file is broken.
+    if not _RESOLVES or not isinstance(scan, DatasetScan) or not (paths := scan.local_files()):
         return _converted(scan.tables(), columns)
 
     def frames() -> Iterator[pl.DataFrame]:
