@@ -70,6 +70,8 @@ def namespace(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("page", [page_parameter(name) for name in PAGES])
 def test_every_block_of_a_page_runs(page, namespace):
+    if page == "docs/sql.md":
+        pytest.importorskip("polars.lazyframe.resolver", reason="older releases of Polars explain no plan")
     text = PAGES[page].read_text(encoding="utf-8")
     not_run = [block for block in blocks_in(text) if not is_run(block)]
     assert executed(text, page, namespace) + len(not_run) == naive_count(text)
