@@ -17,6 +17,7 @@ __all__ = [
     "CubeCommitIncomplete",
     "DatasetNotFound",
     "ForeignWriterWarning",
+    "HistoryUnavailable",
     "IncompleteCubeWarning",
     "InvalidInput",
     "InvalidRequest",
@@ -110,6 +111,27 @@ class InvalidRequest(InvalidInput, RuntimeError):
     """
 
     kind = "invalid_request"
+
+
+class HistoryUnavailable(InvalidInput):
+    """History does not reach back to a state that is asked for.
+
+    It has expired, or kartothek or plateau, which keep no history, have committed since. Whoever
+    follows a dataset by its changes has to begin again with all of it.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.api.dataset import read_table, store_dataframes_as_dataset
+    >>> sales = pa.table({"PRODUCT_ID": [1], "UNITS": [3]})
+    >>> _ = store_dataframes_as_dataset("hfs://errors", "sales", [sales], overwrite=True)
+    >>> read_table("sales", "hfs://errors", as_of="1f0a7c")
+    Traceback (most recent call last):
+        ...
+    kartothek_cube.errors.HistoryUnavailable: ...'1f0a7c'...
+    """
+
+    kind = "history_unavailable"
 
 
 class InvalidType(KartothekCubeError, TypeError):

@@ -138,6 +138,7 @@ def rebase_and_apply(change: Change, base: Snapshot | None, newest: Snapshot | N
         raise conflict(change, base, newest, str(error)) from error
     added = pa.array(rebased.labels, type=pa.string())
     entry = entry_of(rebased.commit, now, newest, added, state.gone, rebased.cube)
+    entry = replace(entry, data_change=rebased.data_change)
     return AppliedChange(rebased, newest, state, entry, is_reapplied(change, base, newest))
 
 

@@ -84,6 +84,8 @@ class Change:
         Id of the commit.
     cube : CubeCommit | None
         The write to a cube that this change is a part of.
+    data_change : bool
+        False if the new files hold the rows of the removed partitions.
     txn : Txn | None
         The number of the write. It is skipped if the dataset has this number or a later one.
     """
@@ -109,6 +111,7 @@ class Change:
     msgpack: bool = False
     commit: str = field(default_factory=new_id)
     cube: CubeCommit | None = None
+    data_change: bool = True
     txn: Txn | None = None
 
     @property

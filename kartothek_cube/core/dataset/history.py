@@ -271,8 +271,8 @@ def _plan_of(
     parent = next(older, None)  # `states` also checks that the entry leads to this state
     before = document_before(entry, state.document) if parent is None else parent.document
     assert before is not None
-    after = older_snapshot(store, newest, state.document) if later else newest
-    return UndoPlan(entry, older_snapshot(store, newest, before), after, newest, later)
+    after = older_snapshot(store, newest, state.document, state.commit) if later else newest
+    return UndoPlan(entry, older_snapshot(store, newest, before, entry.parent), after, newest, later)
 
 
 # --- changes --------------------------------------------------------------------------------------

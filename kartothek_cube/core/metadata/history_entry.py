@@ -71,6 +71,8 @@ class HistoryEntry:
         The rest of the document before; None if the commit created the dataset.
     cube : CubeCommit | None
         The write to a cube that the commit is a part of.
+    data_change : bool
+        False if the added partitions hold the rows of the removed ones, as after a compaction.
     """
 
     commit: str
@@ -81,6 +83,7 @@ class HistoryEntry:
     positions: pa.Array
     before: DocumentHeader | None
     cube: CubeCommit | None = None
+    data_change: bool = True
 
     @property
     def files(self) -> list[str]:
@@ -186,6 +189,7 @@ class _Entry(msgspec.Struct):
     positions: list[int]
     before: _Header | None = None
     cube: tuple[str, list[str]] | None = None
+    data_change: bool = True
 
 
 def encode_entry(entry: HistoryEntry) -> bytes:
@@ -204,6 +208,7 @@ def encode_entry(entry: HistoryEntry) -> bytes:
         entry.positions.to_pylist(),
         header,
         None if entry.cube is None else (entry.cube.id, list(entry.cube.datasets)),
+        entry.data_change,
     )
     return zstandard.compress(msgspec.json.encode(plain))
 
@@ -237,4 +242,5 @@ def decode_entry(data: bytes, key: str) -> HistoryEntry:
         pa.array(plain.positions, type=pa.int64()),
         header,
         None if plain.cube is None else CubeCommit(plain.cube[0], tuple(plain.cube[1])),
+        plain.data_change,
     )

@@ -78,6 +78,8 @@ class Snapshot:
     lost : frozenset of str
         In an older snapshot, columns of secondary indices whose files were deleted since. They are
         rebuilt where they are required.
+    past_commit : str | None
+        In an older snapshot, its commit.
     """
 
     uuid: str
@@ -91,6 +93,14 @@ class Snapshot:
     indices: Mapping[str, SecondaryIndex] = field(default_factory=dict)
     result: CommitResult | None = None
     lost: frozenset[str] = frozenset()
+    past_commit: str | None = None
+
+    @property
+    def commit(self) -> str | None:
+        """The id of its last commit; None after a writer that does not know commit ids."""
+        if self.past_commit is not None or self.has_foreign_commit:
+            return self.past_commit
+        return self.chain[-1].id
 
     @property
     def tables(self) -> tuple[str, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, Commit, CubeCommit, fingerprint
 from kartothek_cube.core.metadata.document import Document
@@ -16,12 +16,13 @@ from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, KeyNotFound
+from kartothek_cube.errors import CorruptDocument, HistoryUnavailable, InvalidType, KeyNotFound
 
 __all__ = [
     "AsOf",
     "BeforeCreation",
     "PastState",
+    "StatePair",
     "check_as_of",
     "is_wanted",
     "known_since",
@@ -29,6 +30,7 @@ __all__ = [
     "older_snapshot",
     "read_entry",
     "snapshot_at",
+    "snapshots_between",
     "states",
 ]
 
@@ -89,7 +91,18 @@ def check_as_of(as_of: object) -> AsOf | None:
     )
 
 
-class BeforeCreation(InvalidInput):
+class StatePair(NamedTuple):
+    """Two states of one dataset; None where it did not exist.
+
+    ``order`` is negative if ``before`` is the older one, 0 if both are the same state.
+    """
+
+    before: Snapshot | None
+    after: Snapshot | None
+    order: int
+
+
+class BeforeCreation(HistoryUnavailable):
     """The dataset did not exist at the moment of ``as_of``."""
 
 
@@ -100,7 +113,7 @@ def load_snapshot_as_of(store: Store, uuid: str, as_of: object = None) -> Snapsh
     ------
     DatasetNotFound
         If the dataset does not exist now.
-    InvalidInput
+    HistoryUnavailable
         If the history does not reach back so far, or has no such commit.
     """
     target, newest = check_as_of(as_of), load_snapshot(store, uuid)
@@ -115,27 +128,61 @@ def snapshot_at(store: Store, newest: Snapshot, as_of: AsOf) -> Snapshot:
     BeforeCreation
         For a moment before the dataset was created.
     """
-    if newest.has_foreign_commit:
-        # A foreign writer leaves no time: the newest state is certain for moments from now on only.
-        is_newest = isinstance(as_of, datetime) and as_of >= datetime.now(UTC)
-    else:
-        last = newest.chain[-1]
-        is_newest = is_wanted(last.id, last.time, last.cube, as_of)
-    if is_newest:
-        return newest
+    ((_, snapshot),) = _snapshots(store, newest, [as_of])
+    return snapshot
+
+
+def snapshots_between(store: Store, newest: Snapshot, since: AsOf, until: AsOf | None) -> StatePair:
+    """The states at ``since`` and ``until`` (None: the newest), found in one walk.
+
+    Raises
+    ------
+    HistoryUnavailable
+        If the history does not reach back to one of them. A dataset that did not exist at a moment
+        has no state there instead.
+    """
+    try:
+        (age, before), (later, after) = _snapshots(store, newest, [since, until])
+    except BeforeCreation:
+        try:
+            state = newest if until is None else snapshot_at(store, newest, until)
+        except BeforeCreation:
+            return StatePair(None, None, 0)
+        return StatePair(None, state, -1)
+    return StatePair(before, after, later - age)
+
+
+def _snapshots(store: Store, newest: Snapshot, targets: Sequence[AsOf | None]) -> list[tuple[int, Snapshot]]:
+    """The snapshot at each target, and the number of commits since."""
+    found = {as_of: (0, newest) for as_of in targets if as_of is None or _is_newest(newest, as_of)}
+    if found.keys() >= set(targets):
+        return [found[as_of] for as_of in targets]
     oldest: PastState | None = None
-    for state in states(store, newest):
-        if is_wanted(state.commit, state.time, state.cube, as_of):
-            return newest if oldest is None else older_snapshot(store, newest, state.document)
+    for age, state in enumerate(states(store, newest)):
+        for as_of in targets:
+            if as_of not in found and as_of and is_wanted(state.commit, state.time, state.cube, as_of):
+                past = older_snapshot(store, newest, state.document, state.commit) if age else newest
+                found[as_of] = (age, past)
+        if found.keys() >= set(targets):
+            return [found[as_of] for as_of in targets]
         oldest = state
     assert oldest is not None
-    target = as_of.isoformat() if isinstance(as_of, datetime) else f"commit {as_of!r}"
+    missing = next(as_of for as_of in targets if as_of not in found)
+    target = missing.isoformat() if isinstance(missing, datetime) else f"commit {missing!r}"
     text = (
         f"Dataset {newest.uuid!r} cannot be read as of {target}: {known_since(newest, oldest)}. "
         "`history` lists the commits that are kept."
     )
     is_first = oldest.entry is not None and oldest.entry.before is None
-    raise BeforeCreation(text) if is_first and isinstance(as_of, datetime) else InvalidInput(text)
+    raise BeforeCreation(text) if is_first and isinstance(missing, datetime) else HistoryUnavailable(text)
+
+
+def _is_newest(newest: Snapshot, as_of: AsOf) -> bool:
+    if newest.has_foreign_commit:
+        # A foreign writer leaves no time: the newest state is certain for moments from now on only.
+        return isinstance(as_of, datetime) and as_of >= datetime.now(UTC)
+    last = newest.chain[-1]
+    return is_wanted(last.id, last.time, last.cube, as_of)
 
 
 def is_wanted(commit: str | None, time: datetime | None, cube: CubeCommit | None, as_of: AsOf) -> bool:
@@ -148,7 +195,8 @@ def is_wanted(commit: str | None, time: datetime | None, cube: CubeCommit | None
 def known_since(newest: Snapshot, oldest: PastState) -> str:
     """The reason why no state before the oldest one is known, for errors."""
     if newest.has_foreign_commit:
-        return "a writer that keeps no history (kartothek, plateau) came last"
+        after = f", after commit {newest.chain[-1].id}" if newest.chain else ""
+        return f"a writer that keeps no history (kartothek, plateau) came last{after}"
     when = "" if oldest.time is None else f" of {oldest.time.isoformat(timespec='seconds')}"
     if oldest.entry is not None and oldest.entry.before is None:
         return f"it was made by commit {oldest.commit}{when}"
@@ -240,7 +288,7 @@ def read_entry(store: Store, uuid: str, commit: str) -> HistoryEntry | None:
     return entry
 
 
-def older_snapshot(store: Store, newest: Snapshot, document: Document) -> Snapshot:
+def older_snapshot(store: Store, newest: Snapshot, document: Document, commit: str | None) -> Snapshot:
     """An older state of a dataset as a snapshot; without a version, so that it is never cached."""
 
     def has_index(column: str) -> bool:
@@ -255,4 +303,5 @@ def older_snapshot(store: Store, newest: Snapshot, document: Document) -> Snapsh
     lost = frozenset(column for column, is_present in zip(columns, present, strict=True) if not is_present)
     # An index that was replaced before its file was written has no key.
     indices = {c: index_key(document.uuid, c, _NEVER) if key is None else key for c, key in document.indices.items()}
-    return replace(make_snapshot(replace(document, indices=indices), newest.key, None, schemas), lost=lost)
+    snapshot = make_snapshot(replace(document, indices=indices), newest.key, None, schemas)
+    return replace(snapshot, lost=lost, past_commit=commit)

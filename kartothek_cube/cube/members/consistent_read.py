@@ -9,19 +9,31 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.snapshots.loader import find_snapshot
-from kartothek_cube.core.snapshots.time_travel import AsOf, BeforeCreation, PastState, is_wanted, snapshot_at, states
+from kartothek_cube.core.snapshots.time_travel import (
+    AsOf,
+    BeforeCreation,
+    PastState,
+    StatePair,
+    is_wanted,
+    snapshot_at,
+    snapshots_between,
+    states,
+)
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.errors import IncompleteCubeWarning, InvalidInput
+from kartothek_cube.errors import HistoryUnavailable, IncompleteCubeWarning, InvalidInput
 
-__all__ = ["members_at", "read_consistent"]
+__all__ = ["members_at", "members_between", "read_consistent"]
+
+T = TypeVar("T")
 
 # Seconds before each retry. Two commits of one write are a few requests to the store apart.
 _PAUSES = (0.0, 0.01, 0.03, 0.1, 0.3)
@@ -43,37 +55,105 @@ def members_at(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], a
 
     Raises
     ------
-    InvalidInput
+    HistoryUnavailable
         If the history of a dataset does not reach back so far, none has such a commit, or none
         existed then.
     """
+    moments = _moments(uuid_prefix, store, newest, as_of)
+
+    def load(name: str) -> Snapshot | None:
+        try:
+            return snapshot_at(store, newest[name], moments[name])
+        except BeforeCreation:
+            return None
+
+    existing = _each(load, newest, store)
+    if newest and not existing:
+        raise _before_creation(uuid_prefix, newest, as_of)
+    return existing
+
+
+def members_between(
+    uuid_prefix: str,
+    store: Store,
+    newest: Mapping[str, Snapshot],
+    since: AsOf | Mapping[str, str | None],
+    until: AsOf | None,
+) -> tuple[dict[str, Snapshot], dict[str, Snapshot]]:
+    """The datasets of a cube at two moments, each without those that did not exist then.
+
+    ``since`` and ``until`` as ``as_of`` of `members_at`. ``since`` may also have the commit of each
+    dataset; those that it lacks did not exist. None: the newest state.
+
+    Raises
+    ------
+    InvalidInput
+        If ``until`` comes before ``since``.
+    HistoryUnavailable
+        As in `members_at`.
+    """
+    from_each: Mapping[str, AsOf | None]
+    from_each = since if isinstance(since, Mapping) else _moments(uuid_prefix, store, newest, since)
+    to_each: Mapping[str, AsOf | None]
+    to_each = dict.fromkeys(newest) if until is None else _moments(uuid_prefix, store, newest, until)
+
+    def load(name: str) -> StatePair | None:
+        snapshot, last = newest[name], to_each[name]
+        if name in from_each:
+            first = from_each[name]
+            if first is None:
+                raise HistoryUnavailable(
+                    f"Dataset {snapshot.uuid!r}: its last commit then was of a writer that keeps no history "
+                    "(kartothek, plateau), so what changed since is not known."
+                )
+            return snapshots_between(store, snapshot, first, last)
+        try:
+            return StatePair(None, snapshot if last is None else snapshot_at(store, snapshot, last), -1)
+        except BeforeCreation:
+            return None
+
+    pairs = _each(load, newest, store)
+    before = {name: pair.before for name, pair in pairs.items() if pair.before is not None}
+    after = {name: pair.after for name, pair in pairs.items() if pair.after is not None}
+    if newest and not after and until is not None:
+        raise _before_creation(uuid_prefix, newest, until)
+    if newest and not before and not isinstance(since, Mapping):
+        raise _before_creation(uuid_prefix, newest, since)
+    # Clocks of two writers may differ: the datasets whose commits were not named may be reversed.
+    orders = [pair.order for pair in pairs.values()]
+    if any(order > 0 for order in orders) and not any(order < 0 for order in orders):
+        raise InvalidInput(
+            f"Cube {uuid_prefix!r}: until={until!r} comes before since={since!r}. Exchange them to see the changes."
+        )
+    return before, after
+
+
+def _moments(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], as_of: AsOf) -> dict[str, AsOf]:
+    """The commit or moment that ``as_of`` means for each dataset."""
     if isinstance(as_of, datetime):
-        existing = _existing(store, newest, dict.fromkeys(newest, as_of))
-        if newest and not existing:
-            names, then = ", ".join(sorted(newest)), as_of.isoformat(timespec="seconds")
-            text = f"Cube {uuid_prefix!r} cannot be read as of {then}: of its datasets {names} none existed then."
-            raise InvalidInput(f"{text} `history` lists the commits of a dataset.")
-        return existing
+        return dict.fromkeys(newest, as_of)
     past = _states_of_commit(store, newest, as_of)
     times = [state.time for state in past.values() if state.time is not None]
     if not past or (not times and len(past) < len(newest)):
-        raise InvalidInput(
+        raise HistoryUnavailable(
             f"Cube {uuid_prefix!r} cannot be read as of commit {as_of!r}: "
             f"none of the datasets {', '.join(sorted(newest))} has it in the history that is kept. "
             "`history` lists the commits of a dataset."
         )
-    return _existing(store, newest, {name: as_of if name in past else max(times) for name in newest})
+    return {name: as_of if name in past else max(times) for name in newest}
 
 
-def _existing(store: Store, newest: Mapping[str, Snapshot], as_of: Mapping[str, AsOf]) -> dict[str, Snapshot]:
-    def load(name: str) -> Snapshot | None:
-        try:
-            return snapshot_at(store, newest[name], as_of[name])
-        except BeforeCreation:
-            return None
+def _before_creation(uuid_prefix: str, newest: Mapping[str, Snapshot], as_of: AsOf) -> HistoryUnavailable:
+    names = ", ".join(sorted(newest))
+    then = as_of.isoformat(timespec="seconds") if isinstance(as_of, datetime) else f"commit {as_of!r}"
+    text = f"Cube {uuid_prefix!r} cannot be read as of {then}: of its datasets {names} none existed then."
+    return HistoryUnavailable(f"{text} `history` lists the commits of a dataset.")
 
-    snapshots = zip(newest, map_in_threads(load, list(newest), store=store), strict=True)
-    return {name: snapshot for name, snapshot in snapshots if snapshot is not None}
+
+def _each(load: Callable[[str], T | None], names: Iterable[str], store: Store) -> dict[str, T]:
+    """The results of all names in parallel, without those that are None."""
+    results = zip(names, map_in_threads(load, list(names), store=store), strict=True)
+    return {name: result for name, result in results if result is not None}
 
 
 def _states_of_commit(store: Store, newest: Mapping[str, Snapshot], commit: str) -> dict[str, PastState]:

@@ -201,6 +201,7 @@ def run_compaction(
         removed=pa.array([label for m in merges for label in m.inputs], type=pa.string()),
         # The position of the newest input, so that rows override each other as before.
         places={m.label: m.inputs[-1] for m in merges},
+        data_change=False,
     )
     commit_change(store, change, base)
     rows, size = sum(r.rows for r in receipts), sum(r.size for r in receipts)
