@@ -34,12 +34,14 @@ if TYPE_CHECKING:
         plan_cube_query,
         query_cube,
         query_cube_arrow,
+        query_cube_changes,
         remove_partitions,
         run_plan,
         stream_cube,
         update_cube,
         verify_cube,
     )
+    from kartothek_cube.core.dataset.changes import read_dataset_changes
     from kartothek_cube.core.dataset.inspect import list_datasets
     from kartothek_cube.core.runtime.options import options
     from kartothek_cube.core.runtime.progress import Progress
@@ -78,6 +80,8 @@ _HOMES = {
     "plan_cube_query": "cube.verbs.query",
     "query_cube": "cube.verbs.query",
     "query_cube_arrow": "cube.verbs.query",
+    "query_cube_changes": "cube.verbs.changes",
+    "read_dataset_changes": "core.dataset.changes",
     "remove_partitions": "cube.verbs.append",
     "run_plan": "cube.verbs.stream",
     "scan_cube": "engines.verbs",
@@ -118,6 +122,8 @@ __all__ = [
     "plan_cube_query",
     "query_cube",
     "query_cube_arrow",
+    "query_cube_changes",
+    "read_dataset_changes",
     "remove_partitions",
     "run_plan",
     "scan_cube",

@@ -27,6 +27,7 @@ from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.cube.verbs.append import append_to_cube, remove_partitions, update_cube
 from kartothek_cube.cube.verbs.build import CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZER
 from kartothek_cube.cube.verbs.build import build_cube, extend_cube
+from kartothek_cube.cube.verbs.changes import query_cube_changes
 from kartothek_cube.cube.verbs.cleanup import CleanupReport, cleanup_cube
 from kartothek_cube.cube.verbs.compact import compact_cube
 from kartothek_cube.cube.verbs.copy import copy_cube
@@ -89,6 +90,7 @@ __all__ = [
     "plan_cube_query",
     "query_cube",
     "query_cube_arrow",
+    "query_cube_changes",
     "remove_partitions",
     "run_plan",
     "scan_cube",

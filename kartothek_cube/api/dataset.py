@@ -1,5 +1,6 @@
 """Single datasets: kartothek's ``api.dataset``."""
 
+from kartothek_cube.core.dataset.changes import read_dataset_changes
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
 from kartothek_cube.core.dataset.distributed import (
     commit_dataset,
@@ -93,6 +94,7 @@ __all__ = [
     "plan_table_scan",
     "read_dataset_as_dataframes",
     "read_dataset_as_dataframes__iterator",
+    "read_dataset_changes",
     "read_schema_metadata",
     "read_table",
     "read_table_arrow",

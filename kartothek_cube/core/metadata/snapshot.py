@@ -98,9 +98,13 @@ class Snapshot:
     @property
     def commit(self) -> str | None:
         """The id of its last commit; None after a writer that does not know commit ids."""
-        if self.past_commit is not None or self.has_foreign_commit:
+        if self.past_commit is not None:
             return self.past_commit
-        return self.chain[-1].id
+
+        def last() -> str | None:
+            return None if self.has_foreign_commit else self.chain[-1].id
+
+        return self.partitions.derived("commit", self.document, last)
 
     @property
     def tables(self) -> tuple[str, ...]:

@@ -92,13 +92,13 @@ def check_as_of(as_of: object) -> AsOf | None:
 
 
 class StatePair(NamedTuple):
-    """Two states of one dataset; None where it did not exist.
+    """Two states of one dataset.
 
     ``order`` is negative if ``before`` is the older one, 0 if both are the same state.
     """
 
-    before: Snapshot | None
-    after: Snapshot | None
+    before: Snapshot
+    after: Snapshot
     order: int
 
 
@@ -138,17 +138,9 @@ def snapshots_between(store: Store, newest: Snapshot, since: AsOf, until: AsOf |
     Raises
     ------
     HistoryUnavailable
-        If the history does not reach back to one of them. A dataset that did not exist at a moment
-        has no state there instead.
+        If the history does not reach back to one of them.
     """
-    try:
-        (age, before), (later, after) = _snapshots(store, newest, [since, until])
-    except BeforeCreation:
-        try:
-            state = newest if until is None else snapshot_at(store, newest, until)
-        except BeforeCreation:
-            return StatePair(None, None, 0)
-        return StatePair(None, state, -1)
+    (age, before), (later, after) = _snapshots(store, newest, [since, until])
     return StatePair(before, after, later - age)
 
 

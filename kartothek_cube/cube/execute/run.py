@@ -86,7 +86,9 @@ def grouped_tables(plan: QueryPlan, store: Store) -> list[pa.Table]:
 
 
 def iter_groups(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Key and rows of one group after the other, without empty ones; the next ones load meanwhile.
+    """Key and rows of one group after the other; the next ones load meanwhile.
+
+    Groups without rows are left out, except from a plan of changed groups.
 
     Where the groups share files of the seed, these are read once, and their rows wait in temporary
     Arrow files for their group. The options of the call apply to all groups, whenever they load.
@@ -106,7 +108,8 @@ def iter_groups(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any],
         return _iter_spilled(plan, loaded, current_options().bytes_in_flight)
     limit, phase = ((lambda: 1), _GROUPS) if plan.context.partition_by else (batches.limit, _PARTITIONS)
     loaded = map_batches(load, plan.groups, limit, store=store, weight=weight, phase=phase)
-    return ((key, table) for key, table in loaded if table.num_rows)
+    # A changed group without rows is a result: the caller has to forget what it had.
+    return ((key, table) for key, table in loaded if table.num_rows or plan.removed is not None)
 
 
 def load_ahead(batches: BatchLoader, groups: Sequence[Group]) -> Iterator[pa.Table]:
@@ -133,8 +136,9 @@ def _iter_spilled(
         for _, table in loaded:
             for number, rows in split_groups(keys, table):
                 spill.add(number, rows)
-        for number in spill.numbers():
-            yield keys.slice(number, 1).to_pylist()[0], ordered_rows(pa.concat_tables(spill.take(number)), order)
+        for number in spill.numbers() if plan.removed is None else range(keys.num_rows):
+            rows = pa.concat_tables([plan.schema.empty_table(), *spill.take(number)])
+            yield keys.slice(number, 1).to_pylist()[0], ordered_rows(rows, order)
 
 
 def count_planned(plan: QueryPlan, store: Store) -> int:

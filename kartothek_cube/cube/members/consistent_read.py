@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
 
 from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -22,7 +22,6 @@ from kartothek_cube.core.snapshots.time_travel import (
     AsOf,
     BeforeCreation,
     PastState,
-    StatePair,
     is_wanted,
     snapshot_at,
     snapshots_between,
@@ -32,8 +31,6 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import HistoryUnavailable, IncompleteCubeWarning, InvalidInput
 
 __all__ = ["members_at", "members_between", "read_consistent"]
-
-T = TypeVar("T")
 
 # Seconds before each retry. Two commits of one write are a few requests to the store apart.
 _PAUSES = (0.0, 0.01, 0.03, 0.1, 0.3)
@@ -67,7 +64,8 @@ def members_at(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], a
         except BeforeCreation:
             return None
 
-    existing = _each(load, newest, store)
+    snapshots = zip(newest, map_in_threads(load, list(newest), store=store), strict=True)
+    existing = {name: snapshot for name, snapshot in snapshots if snapshot is not None}
     if newest and not existing:
         raise _before_creation(uuid_prefix, newest, as_of)
     return existing
@@ -97,31 +95,31 @@ def members_between(
     to_each: Mapping[str, AsOf | None]
     to_each = dict.fromkeys(newest) if until is None else _moments(uuid_prefix, store, newest, until)
 
-    def load(name: str) -> StatePair | None:
+    def load(name: str) -> tuple[Snapshot | None, Snapshot | None, int]:
         snapshot, last = newest[name], to_each[name]
-        if name in from_each:
-            first = from_each[name]
-            if first is None:
-                raise HistoryUnavailable(
-                    f"Dataset {snapshot.uuid!r}: its last commit then was of a writer that keeps no history "
-                    "(kartothek, plateau), so what changed since is not known."
-                )
-            return snapshots_between(store, snapshot, first, last)
-        try:
-            return StatePair(None, snapshot if last is None else snapshot_at(store, snapshot, last), -1)
-        except BeforeCreation:
-            return None
+        first = from_each.get(name)
+        if first is None and name in from_each:
+            raise HistoryUnavailable(
+                f"Dataset {snapshot.uuid!r}: its last commit then was of a writer that keeps no history "
+                "(kartothek, plateau), so what changed since is not known."
+            )
+        if first is not None:
+            with suppress(BeforeCreation):
+                return snapshots_between(store, snapshot, first, last)
+        with suppress(BeforeCreation):
+            return None, snapshot if last is None else snapshot_at(store, snapshot, last), -1
+        return None, None, 0
 
-    pairs = _each(load, newest, store)
-    before = {name: pair.before for name, pair in pairs.items() if pair.before is not None}
-    after = {name: pair.after for name, pair in pairs.items() if pair.after is not None}
+    pairs = dict(zip(newest, map_in_threads(load, list(newest), store=store), strict=True))
+    before = {name: state for name, (state, _, _) in pairs.items() if state is not None}
+    after = {name: state for name, (_, state, _) in pairs.items() if state is not None}
     if newest and not after and until is not None:
         raise _before_creation(uuid_prefix, newest, until)
     if newest and not before and not isinstance(since, Mapping):
         raise _before_creation(uuid_prefix, newest, since)
     # Clocks of two writers may differ: the datasets whose commits were not named may be reversed.
-    orders = [pair.order for pair in pairs.values()]
-    if any(order > 0 for order in orders) and not any(order < 0 for order in orders):
+    orders = [order for _, _, order in pairs.values()]
+    if max(orders, default=0) > 0 and min(orders) >= 0:
         raise InvalidInput(
             f"Cube {uuid_prefix!r}: until={until!r} comes before since={since!r}. Exchange them to see the changes."
         )
@@ -148,12 +146,6 @@ def _before_creation(uuid_prefix: str, newest: Mapping[str, Snapshot], as_of: As
     then = as_of.isoformat(timespec="seconds") if isinstance(as_of, datetime) else f"commit {as_of!r}"
     text = f"Cube {uuid_prefix!r} cannot be read as of {then}: of its datasets {names} none existed then."
     return HistoryUnavailable(f"{text} `history` lists the commits of a dataset.")
-
-
-def _each(load: Callable[[str], T | None], names: Iterable[str], store: Store) -> dict[str, T]:
-    """The results of all names in parallel, without those that are None."""
-    results = zip(names, map_in_threads(load, list(names), store=store), strict=True)
-    return {name: result for name, result in results if result is not None}
 
 
 def _states_of_commit(store: Store, newest: Mapping[str, Snapshot], commit: str) -> dict[str, PastState]:

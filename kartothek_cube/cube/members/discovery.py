@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.scan.changes import check_since, with_columns_of, without_files
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import check_as_of
 from kartothek_cube.core.stores.contract import Store
@@ -28,8 +29,9 @@ from kartothek_cube.cube.cube import (
     require_cube,
 )
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
-from kartothek_cube.cube.members.consistent_read import members_at, read_consistent
+from kartothek_cube.cube.members.consistent_read import members_at, members_between, read_consistent
 from kartothek_cube.errors import InvalidInput, KeyNotFound, Unsupported
+from kartothek_cube.typing import Since
 
 __all__ = [
     "cube_of",
@@ -38,6 +40,7 @@ __all__ = [
     "load_cube",
     "load_members",
     "load_named",
+    "load_states",
     "prefixes_of",
     "read_members",
     "seeds_of",
@@ -136,12 +139,53 @@ def load_cube(
         does not reach back to ``as_of``.
     """
     members = read_members(require_cube(cube).uuid_prefix, store, only, as_of=as_of)
+    _check_found(members, only, as_of)
+    check_infos(infos_of(members), cube)
+    return members
+
+
+def _check_found(members: Collection[str], only: Iterable[str] | str | None, as_of: object) -> None:
     missing = sorted((converter_str_set_optional(only) or frozenset()) - set(members))
     if missing:
         when = "" if as_of is None else f" as of {as_of}"
         raise InvalidInput(f"Could not find the following requested datasets{when}: {', '.join(missing)}")
-    check_infos(infos_of(members), cube)
-    return members
+
+
+def load_states(
+    cube: Cube, store: Store, only: Iterable[str] | str | None, since: Since, as_of: object = None
+) -> tuple[dict[str, Snapshot], dict[str, Snapshot]]:
+    """Snapshots of the datasets of a cube at ``since``, and ``as_of`` a later moment.
+
+    Both have the same datasets, with the columns and indices of the later state. A dataset that did
+    not exist at ``since`` is there without rows.
+
+    Raises
+    ------
+    InvalidInput
+        As in `load_cube` for either state, or if ``as_of`` comes before ``since``.
+    HistoryUnavailable
+        If history does not reach back to one of them.
+    """
+    prefix, names = require_cube(cube).uuid_prefix, converter_str_set_optional(only)
+    start = {str(i): commit for i, commit in since.items()} if isinstance(since, Mapping) else check_since(since)
+    until = check_as_of(as_of)
+    # The id of a commit may be of a dataset that `only` leaves out.
+    newest = load_members(prefix, store, None if isinstance(start, str) or isinstance(until, str) else names)
+    if until is None:
+        newest = read_consistent(prefix, store, newest)
+    before, after = members_between(prefix, store, newest, start, until)
+    now = {i: snapshot for i, snapshot in after.items() if names is None or i in names}
+    _check_found(now, names, as_of)
+    check_infos(infos_of(now), cube)
+    then = {
+        i: with_columns_of(before[i], snapshot) if i in before else without_files(snapshot)
+        for i, snapshot in now.items()
+    }
+    try:
+        check_infos(infos_of(then), cube)
+    except InvalidInput as error:
+        raise InvalidInput(f"At {since!r} the cube was another one: {error}") from error
+    return then, now
 
 
 def cube_of(uuid_prefix: str, members: Mapping[str, Snapshot]) -> Cube:

@@ -12,6 +12,7 @@ from kartothek_cube.cube.query.partitions import DatasetPartitions
 
 __all__ = [
     "alignment_step",
+    "changed_step",
     "conditions_step",
     "explanation",
     "join_step",
@@ -93,6 +94,12 @@ def regrouping_step(intention: Intention, aligned: int, groups: int) -> Step:
     note = f"by {', '.join(by)}" if by else "one group an aligned partition"
     lost = f"; cells without a value of {' or '.join(payload)} are in no group" if payload else ""
     return Step("Re-grouping", "partitions → groups", (StepRow("all", aligned, groups, note + lost),))
+
+
+def changed_step(since: str, groups: int, changed: int, removed: int) -> Step:
+    """The groups that read a file which came or went since."""
+    note = f"{pluralize(removed, 'group')} removed since" if removed else ""
+    return Step(f"Changed since {since}", "groups", (StepRow("all", groups, changed, note),))
 
 
 def join_step(intention: Intention, files: Mapping[str, int], cell_columns: Sequence[str]) -> Step:

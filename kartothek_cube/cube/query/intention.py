@@ -16,7 +16,7 @@ from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.cube.cube import Cube, get_payload_subset
 from kartothek_cube.cube.members.consistency import DatasetInfo
 from kartothek_cube.errors import InvalidInput, InvalidType
-from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets
+from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, Since
 
 __all__ = ["DatasetRole", "Intention", "QueryArguments", "make_intention"]
 
@@ -32,6 +32,7 @@ class QueryArguments:
     partition_by: Columns = None
     payload_columns: Columns = None
     as_of: AsOf | None = None
+    changed_since: Since | None = None
 
 
 @dataclass(frozen=True, slots=True)

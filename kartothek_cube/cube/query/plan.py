@@ -6,7 +6,7 @@ Modules that show a plan are imported when it is shown: an executor that loads g
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -18,6 +18,7 @@ from kartothek_cube.cube.query.align import Aligned
 from kartothek_cube.cube.query.groups import AlignedFiles, GroupContext, Groups
 from kartothek_cube.cube.query.intention import Intention
 from kartothek_cube.cube.query.partitions import DatasetPartitions
+from kartothek_cube.typing import GroupKey
 
 __all__ = ["QueryPlan"]
 
@@ -47,6 +48,11 @@ class QueryPlan:
         Keys and partition values of the files of each dataset that the query reads.
     steps : tuple of Step
         The steps of planning, for `explain`.
+    commits : Mapping[str, str or None]
+        The last commit of each dataset in the state that the plan reads, None after a writer that
+        keeps no history. Later, ``changed_since=`` and ``since=`` take it: it depends on no clock.
+    removed : pyarrow.Table, optional
+        Of a plan with ``changed_since``: the keys of `removed_group_keys`.
 
     Examples
     --------
@@ -73,6 +79,8 @@ class QueryPlan:
     file_columns: Mapping[str, pa.Array]
     value_columns: Mapping[str, pa.Table]
     steps: tuple[Step, ...]
+    commits: Mapping[str, str | None] = field(default_factory=dict)
+    removed: pa.Table | None = None
 
     @property
     def groups(self) -> Groups:
@@ -96,6 +104,20 @@ class QueryPlan:
         """The values of `Group.key`, one row per group."""
         names = list(self.context.partition_by or self.context.partition_columns)
         return self.aligned.keys.select(names).take(pa.array(self.group_offsets[:-1]))
+
+    def removed_group_keys(self) -> list[GroupKey]:
+        """Keys of the groups that this query had at ``changed_since`` and does not have any more.
+
+        A group is in a plan if it has files to read. A group whose rows are gone, but not its
+        files, is among ``groups`` and is loaded empty.
+
+        Returns
+        -------
+        list of dict
+            Values as in `Group.key`; empty for a plan without ``changed_since``.
+        """
+        keys: list[GroupKey] = [] if self.removed is None else self.removed.to_pylist()
+        return keys
 
     def file_counts(self) -> dict[str, int]:
         """Number of distinct files of each dataset that the query reads."""

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.sort_keys import IntArray, group_starts, pack_one, stable_order, take_rows
+from kartothek_cube.core.arrow.sort_keys import (
+    IntArray,
+    expand_ranges,
+    group_starts,
+    pack_one,
+    stable_order,
+    take_rows,
+)
+from kartothek_cube.core.display.explain import Step
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.scan.changes import check_same_types, with_past_indices
 from kartothek_cube.core.scan.plan import load_indices
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.arguments import check_not_loaded, given_datasets
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
-from kartothek_cube.cube.members.discovery import load_cube
+from kartothek_cube.cube.members.discovery import load_cube, load_states
 from kartothek_cube.cube.query.align import Aligned, align, sort_into_groups, start
+from kartothek_cube.cube.query.changes import StatePlan, changed_pairs, since_text
 from kartothek_cube.cube.query.explain_steps import (
     alignment_step,
+    changed_step,
     conditions_step,
     join_step,
     labels_step,
@@ -31,14 +41,15 @@ from kartothek_cube.cube.query.groups import GroupContext
 from kartothek_cube.cube.query.intention import Intention, QueryArguments, make_intention
 from kartothek_cube.cube.query.partitions import (
     DatasetLabels,
-    DatasetPartitions,
     dataset_partitions,
     indices_to_read,
     prune_by_values,
 )
 from kartothek_cube.cube.query.plan import QueryPlan
+from kartothek_cube.errors import InvalidInput
+from kartothek_cube.typing import Since
 
-__all__ = ["load_members_of", "make_plan", "plan_members", "plan_query"]
+__all__ = ["load_members_of", "make_plan", "plan_members", "plan_query", "plan_states"]
 
 # With fewer numbers than 1/64 of their range, sorting them is faster than a mask of the range.
 _FEW = 64
@@ -52,7 +63,10 @@ def make_plan(arguments: QueryArguments, store: Store) -> QueryPlan:
 
     Documents, schemas and the indices that help are read, no data file; errors as of `query_cube`.
     """
-    return plan_members(arguments, load_members_of(arguments, store), store)
+    if arguments.changed_since is None:
+        return plan_members(arguments, load_members_of(arguments, store), store)
+    before, after = plan_states(arguments, arguments.changed_since, store)
+    return changed_plan(before, after, since_text(arguments.changed_since))
 
 
 def load_members_of(arguments: QueryArguments, store: Store) -> Mapping[str, Snapshot]:
@@ -72,7 +86,34 @@ def plan_members(arguments: QueryArguments, snapshots: Mapping[str, Snapshot], s
     # Partition values come first: they are in the documents, and tell which indices to read.
     labels = {r.id: prune_by_values(r, cube, snapshots[r.id]) for r in intention.roles}
     needed = [(snapshots[i], indices_to_read(labels[i], intention.partition_by)) for i in labels]
-    return plan_query(intention, labels, dict(zip(labels, load_indices(store, needed), strict=True)))
+    plan = plan_query(intention, labels, dict(zip(labels, load_indices(store, needed), strict=True)))
+    return replace(plan, commits={i: snapshot.commit for i, snapshot in snapshots.items()})
+
+
+def plan_states(arguments: QueryArguments, since: Since, store: Store) -> tuple[StatePlan, StatePlan]:
+    """Plan a query of the state at ``since``, and the same query of the state ``as_of``.
+
+    What the older state lacks is null there: columns, and whole datasets.
+
+    Raises
+    ------
+    InvalidInput
+        As in `load_states`, and if a column had another type then.
+    """
+    if isinstance(arguments.datasets, Mapping):
+        raise InvalidInput(
+            "changed_since and since cannot go together with datasets that are loaded already: give their ids."
+        )
+    then, now = load_states(arguments.cube, store, arguments.datasets, since, arguments.as_of)
+    plan = plan_members(arguments, now, store)
+    for role in plan.context.roles:
+        columns = {*role.columns, *(clause.column for clause in role.clauses)}
+        check_same_types(then[role.id], now[role.id], columns)
+    by = plan.context.partition_by
+    then = {i: with_past_indices(store, snapshot, now[i], by) for i, snapshot in then.items()}
+    past = plan_members(arguments, then, store)
+    files = [{i: snapshot.files for i, snapshot in members.items()} for members in (then, now)]
+    return StatePlan(past, files[0]), StatePlan(plan, files[1])
 
 
 # --- pure -------------------------------------------------------------------
@@ -109,26 +150,39 @@ def plan_query(
         intention.partition_by,
         intention.schema,
     )
-    scans = {i: _scan(partitions[i], labels[i].snapshot, aligned.parts[i]) for i in partitions}
-    plan = QueryPlan(
-        intention,
-        context,
-        Aligned(aligned.keys, {i: scan.parts for i, scan in scans.items()}),
-        offsets,
-        order,
-        slices,
-        {i: scan.partitions for i, scan in scans.items()},
-        {i: scan.files for i, scan in scans.items()},
-        {i: scan.values for i, scan in scans.items()},
-        (),
+    files = {i: labels[i].snapshot.files for i in labels}
+    values = {i: labels[i].snapshot.values for i in labels}
+    plan = _pruned(QueryPlan(intention, context, aligned, offsets, order, slices, partitions, files, values, ()))
+    regrouping = regrouping_step(intention, len(plan.aligned), len(plan.groups))
+    return replace(plan, steps=(*steps, regrouping, *last_steps(plan)))
+
+
+def changed_plan(before: StatePlan, after: StatePlan, since: str) -> QueryPlan:
+    """The later plan with only the groups that read a file which came or went since."""
+    plan = after.plan
+    earlier, later = changed_pairs(before, after)
+    groups = np.sort(later[later >= 0])
+    starts, counts = plan.group_offsets[groups], np.diff(plan.group_offsets)[groups]
+    aligned = plan.aligned.take(expand_ranges(starts, counts)[1])
+    offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
+    columns = plan.context.partition_columns
+    order, slices = _slices(aligned, columns) if plan.context.partition_by else (np.arange(len(aligned)), offsets)
+    removed = before.plan.group_keys().take(pa.array(np.sort(earlier[later < 0])))
+    changed = _pruned(
+        replace(plan, aligned=aligned, group_offsets=offsets, slice_order=order, slice_offsets=slices, removed=removed)
     )
-    files = plan.file_counts()
-    last_steps = (
-        regrouping_step(intention, len(plan.aligned), len(plan.groups)),
-        join_step(intention, files, context.cell_columns),
-        order_step((*context.dimension_columns, *context.partition_columns), sum(files.values()), plan.reads()),
+    step = changed_step(since, len(plan.groups), len(groups), removed.num_rows)
+    return replace(changed, steps=(*plan.steps[:-2], step, *last_steps(changed)))
+
+
+def last_steps(plan: QueryPlan) -> tuple[Step, Step]:
+    """The steps after the groups are chosen: the join, and the order of the result."""
+    files, context = plan.file_counts(), plan.context
+    order = (*context.dimension_columns, *context.partition_columns)
+    return (
+        join_step(plan.intention, files, context.cell_columns),
+        order_step(order, sum(files.values()), plan.reads()),
     )
-    return replace(plan, steps=(*steps, *last_steps))
 
 
 def _slices(aligned: Aligned, columns: Sequence[str]) -> tuple[IntArray, IntArray]:
@@ -139,29 +193,21 @@ def _slices(aligned: Aligned, columns: Sequence[str]) -> tuple[IntArray, IntArra
     return order, np.append(group_starts(keys[order]), len(aligned)).astype(np.int64)
 
 
-class DatasetScan(NamedTuple):
-    """The partitions, files and partition values of one dataset that a plan reads.
-
-    ``parts`` has the position in ``partitions`` for each aligned partition. Files and values are in
-    the order of the document.
-    """
-
-    parts: IntArray
-    partitions: DatasetPartitions
-    files: pa.Array
-    values: pa.Table
-
-
-def _scan(partitions: DatasetPartitions, snapshot: Snapshot, parts: IntArray) -> DatasetScan:
-    # Plans travel to executors: they carry only the partitions and files to read.
-    used = _distinct(parts[parts >= 0], len(partitions))
-    whole = len(used) == len(partitions)
-    files = _distinct(partitions.files if whole else partitions.files_of(used), partitions.total)
-    if whole and len(files) == partitions.total:
-        return DatasetScan(parts, partitions, snapshot.files, snapshot.values)
-    positions = np.where(parts < 0, -1, np.searchsorted(used, parts))
-    keys, values = snapshot.files.take(pa.array(files)), take_rows(snapshot.values, files)
-    return DatasetScan(positions, partitions.prune(used, files), keys, values)
+def _pruned(plan: QueryPlan) -> QueryPlan:
+    """The plan with only those partitions and files that its groups read: plans travel to tasks."""
+    parts, partitions = dict(plan.aligned.parts), dict(plan.partitions)
+    files, values = dict(plan.file_columns), dict(plan.value_columns)
+    for i, of_dataset in plan.partitions.items():
+        used = _distinct(parts[i][parts[i] >= 0], len(of_dataset))
+        whole = len(used) == len(of_dataset)
+        positions = _distinct(of_dataset.files if whole else of_dataset.files_of(used), len(files[i]))
+        if whole and len(positions) == len(files[i]):
+            continue
+        parts[i] = np.where(parts[i] < 0, -1, np.searchsorted(used, parts[i]))
+        partitions[i] = of_dataset.prune(used, positions)
+        files[i], values[i] = files[i].take(pa.array(positions)), take_rows(values[i], positions)
+    aligned = Aligned(plan.aligned.keys, parts)
+    return replace(plan, aligned=aligned, partitions=partitions, file_columns=files, value_columns=values)
 
 
 def _distinct(numbers: IntArray, n: int) -> IntArray:

@@ -18,7 +18,7 @@ from kartothek_cube.cube.query.groups import Group
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.cube.query.planning import make_plan
-from kartothek_cube.typing import AsOf, Columns, GroupKey, IntoConditions, IntoDatasets, StoreLike
+from kartothek_cube.typing import AsOf, Columns, GroupKey, IntoConditions, IntoDatasets, Since, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +36,7 @@ def query_cube(
     payload_columns: Columns = None,
     *,
     as_of: AsOf | None = None,
+    changed_since: Since | None = None,
     options: Overrides | None = None,
 ) -> list[pd.DataFrame]:
     """Query a cube and get pandas frames.
@@ -67,6 +68,10 @@ def query_cube(
         `history`. The id of a write to the cube selects the datasets as the write left them. With
         the id of a commit to one dataset, the others are read as of its time. A dataset that did
         not exist then is left out.
+    changed_since : str, datetime or dict, optional
+        Only groups, without ``partition_by`` partitions of the cube, that read a file which was
+        added or removed since this state, given as in `query_cube_changes`. See the page *What
+        changed*.
     options : optional
         The result of `options`: settings for this call.
 
@@ -81,7 +86,7 @@ def query_cube(
     ------
     InvalidInput
         For a cube that does not exist or is not valid, for unknown or unsuitable columns, and if
-        history does not reach back to ``as_of``.
+        history does not reach back to ``as_of`` or ``changed_since``.
     InvalidType
         For a constant that does not fit the type of its column.
 
@@ -100,7 +105,9 @@ def query_cube(
     """
     with operation("query_cube", options, cube=cube) as op:
         opened = open_instrumented(store)
-        arguments = QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
+        arguments = QueryArguments(
+            cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of, changed_since
+        )
         plan = make_plan(arguments, opened)
         tables = grouped_tables(plan, opened) if plan.context.partition_by else [whole_table(plan, opened)]
         return [op.returned(to_frame(table)) for table in tables if table.num_rows]
@@ -152,6 +159,7 @@ def iter_cube(
     payload_columns: Columns = None,
     *,
     as_of: AsOf | None = None,
+    changed_since: Since | None = None,
     options: Overrides | None = None,
 ) -> Iterator[tuple[GroupKey, pa.Table]]:
     """Query a cube group by group, with bounded memory.
@@ -165,7 +173,7 @@ def iter_cube(
         columns.
     table : pyarrow.Table
         The rows of the group, ordered by dimension columns, then partition columns. Empty groups
-        are left out.
+        are left out; with ``changed_since`` they are there.
 
     Examples
     --------
@@ -181,7 +189,9 @@ def iter_cube(
     """
     with operation("iter_cube", options, cube=cube) as op:
         opened = open_instrumented(store)
-        arguments = QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
+        arguments = QueryArguments(
+            cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of, changed_since
+        )
         return op.lasting(iter_groups(make_plan(arguments, opened), opened), lambda group: len(group[1]))
 
 
@@ -195,12 +205,14 @@ def plan_cube_query(
     payload_columns: Columns = None,
     *,
     as_of: AsOf | None = None,
+    changed_since: Since | None = None,
     options: Overrides | None = None,
 ) -> QueryPlan:
     """Plan a query: the files that each group reads, and how they are joined.
 
     Arguments and errors as in `query_cube`. No data file is read. The plan is a picklable value
-    without a store; `load_group` loads one of its ``groups`` anywhere.
+    without a store; `load_group` loads one of its ``groups`` anywhere. With ``changed_since`` it
+    has the changed groups, and ``removed_group_keys()`` those that are gone.
 
     Examples
     --------
@@ -215,7 +227,9 @@ def plan_cube_query(
     QueryPlan(cube='sales', groups=1, files=1)
     """
     with operation("plan_cube_query", options, cube=cube):
-        arguments = QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
+        arguments = QueryArguments(
+            cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of, changed_since
+        )
         return make_plan(arguments, open_instrumented(store))
 
 

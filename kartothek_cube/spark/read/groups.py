@@ -22,7 +22,7 @@ from kartothek_cube.spark.read.shuffle import Call, job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, task_count
 from kartothek_cube.spark.types import arrow_schema, to_spark, wire_schema
-from kartothek_cube.typing import AsOf, Columns, GroupFunction, GroupKey, IntoConditions, IntoDatasets, StoreLike
+from kartothek_cube.typing import AsOf, Columns, GroupFunction, GroupKey, IntoConditions, IntoDatasets, Since, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,6 +47,7 @@ def map_cube_groups(
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     as_of: AsOf | None = None,
+    changed_since: Since | None = None,
     options: Overrides | None = None,
 ) -> DataFrame:
     """Call a function on every group of a query, inside Spark tasks.
@@ -57,7 +58,8 @@ def map_cube_groups(
     Parameters
     ----------
     func : Callable
-        Called as ``func(key, table)`` for each group that has rows. ``key`` is a dict of the values
+        Called as ``func(key, table)`` for each group that has rows; with ``changed_since`` also
+        for changed groups without rows. ``key`` is a dict of the values
         of the ``partition_by`` columns, by default of the partition columns. ``table`` is a
         `pyarrow.Table`, sorted by dimension columns, then partition columns. The function returns a
         table, a pandas frame, None, or an iterable of these. Spark must be able to pickle it.
@@ -66,7 +68,7 @@ def map_cube_groups(
         by column name and cast; surplus columns are refused.
     cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns
         As in `query_cube_spark`.
-    blocksize, spark, parallelism, as_of, options
+    blocksize, spark, parallelism, as_of, changed_since, options
         As in `query_cube_spark`.
     as_pandas : bool, optional
         Pass a pandas frame instead of a table. By default the annotation of the second parameter
@@ -98,25 +100,34 @@ def map_cube_groups(
     """
     with operation("map_cube_groups", options, cube=cube):
         factory = store_factory(store)
-        arguments = QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
+        arguments = QueryArguments(
+            cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of, changed_since
+        )
         plan = make_plan(arguments, open_store(factory))
         session = find_session(spark)
         wire, annotated = _result_schema(schema), wants_pandas(func)
         call = group_call(func, annotated if as_pandas is None else as_pandas, frozenset(wire.names))
         width = cores(session, parallelism)
-        if shares_seed_files(plan):
+        # A shuffle does not bring groups without rows.
+        if shares_seed_files(plan) and plan.removed is None:
             return run_grouped(session, plan, factory, width, blocksize, call, wire, "map groups of")
         chunks = pack(plan.groups, task_count(len(plan.groups), width, blocksize))
         job = job_of("map groups of", plan, len(plan.groups))
-        return run_packed(session, chunks, lambda groups: call_groups(groups, factory, call, wire), wire, job)
+        empty = plan.removed is not None
+        return run_packed(session, chunks, lambda groups: call_groups(groups, factory, call, wire, empty), wire, job)
 
 
-def call_groups(groups: Sequence[Group], store: StoreLike, call: Call, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """In a task: the results of a call on each of some groups that has rows, in Spark's types."""
+def call_groups(
+    groups: Sequence[Group], store: StoreLike, call: Call, wire: pa.Schema, empty: bool
+) -> Iterator[pa.RecordBatch]:
+    """In a task: the results of a call on each group, in Spark's types.
+
+    Groups without rows are passed over, unless ``empty``.
+    """
     loader = PartitionLoader(open_store(store))
     for group in groups:
         table = loader.load(group)
-        if table.num_rows:
+        if table.num_rows or empty:
             for result in call(dict(group.key), table):
                 yield from to_spark(result, wire, f"the result of group {dict(group.key)}")
 

@@ -20,7 +20,7 @@ from kartothek_cube.spark.read.shuffle import job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
 from kartothek_cube.spark.types import to_spark, wire_schema
-from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, StoreLike
+from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, Since, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +41,7 @@ def query_cube_spark(
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     as_of: AsOf | None = None,
+    changed_since: Since | None = None,
     options: Overrides | None = None,
 ) -> DataFrame:
     """Query a cube and get a lazy Spark data frame.
@@ -65,7 +66,7 @@ def query_cube_spark(
         By default the active session; classic or Connect.
     parallelism : int, optional
         How many tasks run at once; by default the parallelism of the session.
-    as_of : str or datetime, optional
+    as_of, changed_since : optional
         As in `query_cube`.
     options : Overrides, optional
         From `kartothek_cube.options`, for planning and for the tasks.
@@ -96,7 +97,9 @@ def query_cube_spark(
     """
     with operation("query_cube_spark", options, cube=cube):
         factory = store_factory(store)
-        arguments = QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
+        arguments = QueryArguments(
+            cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of, changed_since
+        )
         plan = make_plan(arguments, open_store(factory))
         session = find_session(spark)
         wire = wire_schema(plan.schema, f"cube {cube.uuid_prefix!r}")

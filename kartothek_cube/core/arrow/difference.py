@@ -1,0 +1,268 @@
+"""The difference of two sets of rows: which rows came, went, or replaced each other. Pure.
+
+Null equals null, NaN equals NaN, null is not NaN. Equal rows cancel one by one.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from kartothek_cube.core.arrow.grouping import Spill
+from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray, expand_ranges, group_starts, pack, take_rows
+
+__all__ = ["CHANGE_TYPE", "CHANGE_TYPES", "Difference", "DifferenceBuffer", "changes_schema", "row_difference"]
+
+CHANGE_TYPE = "_change_type"
+_INSERT, _PREIMAGE, _POSTIMAGE, _DELETE = CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
+
+# Parts in which rows that do not fit into memory are compared.
+_BUCKETS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Rows that are in one of two states only.
+
+    Row *i* of ``preimages`` became row *i* of ``postimages``.
+    """
+
+    preimages: pa.Table
+    postimages: pa.Table
+    deleted: pa.Table
+    inserted: pa.Table
+
+    def updates(self, schema: pa.Schema) -> pa.Table:
+        """The images of all updates, the two of one update side by side, with `CHANGE_TYPE`."""
+        n = self.preimages.num_rows
+        order = np.arange(2 * n).reshape(2, n).T.ravel()
+        images = pa.concat_tables([self.preimages, self.postimages])
+        return _with_type(take_rows(images, order), schema, pa.array([_PREIMAGE, _POSTIMAGE] * n, pa.string()))
+
+    def others(self, schema: pa.Schema) -> pa.Table:
+        """The deleted rows, then the inserted ones, with `CHANGE_TYPE`."""
+        counts = (self.deleted.num_rows, self.inserted.num_rows)
+        kinds = pa.array([_DELETE, _INSERT], pa.string()).take(pa.array(np.repeat([0, 1], counts)))
+        return _with_type(pa.concat_tables([self.deleted, self.inserted]), schema, kinds)
+
+
+def changes_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of changes: the kind of the change, then those of the rows."""
+    return pa.schema([pa.field(CHANGE_TYPE, pa.string()), *schema])
+
+
+def _with_type(rows: pa.Table, schema: pa.Schema, kinds: pa.Array) -> pa.Table:
+    columns = [rows.column(name) for name in schema.names[1:]]
+    return pa.table([kinds, *columns], schema=schema)
+
+
+def row_difference(
+    before: pa.Table, after: pa.Table, on: Sequence[str] | None = None, within: Sequence[str] = ()
+) -> Difference:
+    """The difference of two tables with the same columns, of which ``before`` came first.
+
+    With the key columns ``on``, rows of one key that are left on both sides are updates: of several
+    such rows first those that agree in the columns ``within``, too.
+
+    Examples
+    --------
+    >>> before = pa.table({"PRODUCT_ID": [1, 2], "UNITS": [3, None]})
+    >>> after = pa.table({"PRODUCT_ID": [2, 1], "UNITS": [None, 4]})
+    >>> difference = row_difference(before, after, on=["PRODUCT_ID"])
+    >>> difference.postimages.to_pylist(), difference.inserted.num_rows
+    ([{'PRODUCT_ID': 1, 'UNITS': 4}], 0)
+    """
+    nothing = before.slice(0, 0)
+    if not before.num_rows or not after.num_rows:
+        return Difference(nothing, nothing, before, after)
+    left, right = _comparable(before), _comparable(after)
+    rest = np.arange(before.num_rows), np.arange(after.num_rows)
+    updated: list[tuple[IntArray, IntArray]] = []
+    keys = None if on is None else pack([left, right], on)
+    if keys is not None and all(map(_are_distinct, keys)):
+        # No full keys are needed: each row has at most one partner.
+        rows = _pairs(*keys)
+        differs = ~_equal_rows(take_rows(left, rows[0]), take_rows(right, rows[1]), on or ())
+        updated.append((rows[0][differs], rows[1][differs]))
+        rest = _without(rest, rows)
+    else:
+        rest = _without(rest, _pairs(*pack([left, right], before.column_names)))
+        for by in () if on is None else ([*on, *within], on):
+            keys = pack([take_rows(left, rest[0]), take_rows(right, rest[1])], by)
+            matches = _pairs(*keys)
+            rows = rest[0][matches[0]], rest[1][matches[1]]
+            updated.append(rows)
+            rest = _without(rest, rows)
+    old, new = (np.concatenate([nothing, *side]) for nothing, side in zip(_NO_ROWS, _sides(updated), strict=True))
+    return Difference(
+        take_rows(before, old), take_rows(after, new), take_rows(before, rest[0]), take_rows(after, rest[1])
+    )
+
+
+_NO_ROWS = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+
+def _sides(pairs: Sequence[tuple[IntArray, IntArray]]) -> tuple[list[IntArray], list[IntArray]]:
+    return [left for left, _ in pairs], [right for _, right in pairs]
+
+
+def _are_distinct(keys: IntArray) -> bool:
+    return bool((keys[1:] > keys[:-1]).all()) or len(np.unique(keys)) == len(keys)
+
+
+def _pairs(left: IntArray, right: IntArray) -> tuple[IntArray, IntArray]:
+    """Positions with equal keys; of several, the first left row goes with the first right one."""
+    orders = np.argsort(left, kind="stable"), np.argsort(right, kind="stable")
+    left, right = left[orders[0]], right[orders[1]]
+    starts = group_starts(left)
+    _, nth = expand_ranges(np.zeros(len(starts), np.int64), np.diff(np.append(starts, len(left))))
+    first = np.searchsorted(right, left, side="left")
+    has_partner = nth < np.searchsorted(right, left, side="right") - first
+    return orders[0][has_partner], orders[1][(first + nth)[has_partner]]
+
+
+def _without(rows: tuple[IntArray, IntArray], gone: tuple[IntArray, IntArray]) -> tuple[IntArray, IntArray]:
+    left, right = (np.setdiff1d(every, some, assume_unique=True) for every, some in zip(rows, gone, strict=True))
+    return left, right
+
+
+def _equal_rows(left: pa.Table, right: pa.Table, known: Sequence[str]) -> BoolArray:
+    """For each row whether both tables have the same values; those in ``known`` are the same."""
+    equal = np.ones(left.num_rows, dtype=bool)
+    for name in left.column_names:
+        mine, other = left.column(name), right.column(name)
+        if name in known or mine.equals(other):
+            continue
+        same = pc.fill_null(pc.equal(mine, other), False).to_numpy()
+        same = same | (mine.is_null().to_numpy() & other.is_null().to_numpy())
+        if pt.is_floating(mine.type):
+            nan = [pc.fill_null(pc.is_nan(column), False).to_numpy() for column in (mine, other)]
+            same = same | (nan[0] & nan[1])
+        equal &= same
+    return equal
+
+
+def _comparable(table: pa.Table) -> pa.Table:
+    """The table with columns that Arrow can compare and sort, and the same equal rows."""
+    return pa.table({name: _plain(table.column(name)) for name in table.column_names}) if table.num_columns else table
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    data_type = column.type
+    if pt.is_dictionary(data_type):
+        return _plain(column.cast(data_type.value_type))
+    if pt.is_nested(data_type):
+        # Lists have no order in Arrow. Their text has one, and tells NaN from null.
+        texts = [None if value is None else repr(value) for value in column.to_pylist()]
+        return pa.chunked_array([pa.array(texts, pa.string())])
+    if pt.is_null(data_type):
+        return column.cast(pa.bool_())
+    if pt.is_duration(data_type):
+        return column.cast(pa.int64())
+    return column.cast(pa.float32()) if pt.is_float16(data_type) else column
+
+
+# --- more rows than memory ------------------------------------------------------------------------
+
+
+class DifferenceBuffer:
+    """Collects rows of two states and compares them in the end.
+
+    Up to ``limit`` bytes stay in memory. More rows wait in a temporary file, which is removed at
+    the end of the block, and are compared part by part.
+    """
+
+    def __init__(self, schema: pa.Schema, on: Sequence[str] | None, within: Sequence[str], limit: int) -> None:
+        self._schema, self._on, self._within, self._limit = schema, on, tuple(within), limit
+        self._held: tuple[list[pa.Table], list[pa.Table]] = ([], [])
+        self._bytes = 0
+        self._open = ExitStack()
+        self._spill: Spill | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._open.close()
+
+    def add(self, before: pa.Table | None, after: pa.Table | None) -> None:
+        """Keep rows of the earlier and of the later state."""
+        for side, rows in enumerate((before, after)):
+            if rows is None or not rows.num_rows:
+                continue
+            if self._spill is not None:
+                self._scatter(self._spill, side, rows)
+                continue
+            self._held[side].append(rows)
+            self._bytes += rows.nbytes
+        if self._bytes > self._limit:
+            self._spill, self._bytes = self._open.enter_context(Spill(self._schema, self._limit)), 0
+            for side, tables in enumerate(self._held):
+                while tables:
+                    self._scatter(self._spill, side, tables.pop())
+
+    def _scatter(self, spill: Spill, side: int, rows: pa.Table) -> None:
+        """Add rows to the part of their key, which is the same on both sides."""
+        columns = _comparable(rows.select(list(self._schema.names if self._on is None else self._on)))
+        hashes = np.zeros(rows.num_rows, dtype=np.uint64)
+        for column in columns.columns:
+            hashes = hashes * np.uint64(31) + _hashes(column)
+        # The high bits of a product depend on all bits of its factors.
+        parts = (hashes * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(58)
+        order = np.argsort(parts.astype(np.int8), kind="stable")
+        ends = np.searchsorted(parts[order], np.arange(_BUCKETS + 1, dtype=np.uint64))
+        ordered = take_rows(rows, order)
+        for part in range(_BUCKETS):
+            if ends[part + 1] > ends[part]:
+                spill.add(2 * part + side, ordered.slice(int(ends[part]), int(ends[part + 1] - ends[part])))
+
+    def differences(self) -> Iterator[Difference]:
+        """The differences of all rows, a few at a time."""
+        if self._spill is None:
+            yield self._compared(*self._held)
+            return
+        for part in range(_BUCKETS):
+            yield self._compared(self._spill.take(2 * part), self._spill.take(2 * part + 1))
+
+    def _compared(self, before: list[pa.Table], after: list[pa.Table]) -> Difference:
+        nothing = self._schema.empty_table()
+        left, right = (pa.concat_tables([nothing, *tables]) for tables in (before, after))
+        before.clear()
+        after.clear()
+        return row_difference(left, right, self._on, self._within)
+
+
+Hashes: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+def _hashes(column: pa.ChunkedArray) -> Hashes:
+    """A number for each value, the same for equal values in any table."""
+    data_type = column.type
+    if pt.is_floating(data_type):
+        # The sum makes -0.0 the 0.0 that it equals. NaN has many forms.
+        numbers = pc.fill_null(pc.add(column.cast(pa.float64()), 0.0), 0.0).to_numpy().copy()
+        numbers[np.isnan(numbers)] = 1.5
+        bits: Hashes = numbers.view(np.uint64)
+        return bits
+    hashes: Hashes
+    if pt.is_integer(data_type):
+        hashes = pc.fill_null(column, 0).to_numpy().astype(np.uint64)
+    else:
+        chunks = [chunk.dictionary_encode() for chunk in column.chunks]
+        hashes = np.concatenate([np.zeros(0, np.uint64), *map(_text_hashes, chunks)])
+    return hashes
+
+
+def _text_hashes(chunk: pa.DictionaryArray) -> Hashes:
+    values = [zlib.crc32(str(value).encode()) for value in chunk.dictionary.to_pylist()]
+    codes = pc.fill_null(chunk.indices, len(values)).to_numpy()
+    hashes: Hashes = np.array([*values, 0], dtype=np.uint64)[codes]
+    return hashes

@@ -1,0 +1,132 @@
+"""Two states of a dataset: the older one as the later sees it, and the files that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core.arrow.difference import CHANGE_TYPE
+from kartothek_cube.core.arrow.schema import compatible
+from kartothek_cube.core.arrow.sort_keys import BoolArray
+from kartothek_cube.core.expressions.predicates import Predicates
+from kartothek_cube.core.metadata.index import keep_labels, merge_indices
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.scan.plan import FilePlan, make_file_plan
+from kartothek_cube.core.snapshots.indexing import built_indices
+from kartothek_cube.core.snapshots.loader import with_indices
+from kartothek_cube.core.snapshots.time_travel import AsOf, check_as_of
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.errors import InvalidInput, InvalidType
+
+__all__ = [
+    "changed_files",
+    "check_change_type",
+    "check_same_types",
+    "check_since",
+    "is_new",
+    "with_columns_of",
+    "with_past_indices",
+    "without_files",
+]
+
+
+def check_since(since: object) -> AsOf:
+    """The argument ``since``: the id of a commit, or a moment with its zone.
+
+    Raises
+    ------
+    InvalidType
+        If it is neither.
+    """
+    checked = check_as_of(since)
+    if checked is None:
+        raise InvalidType("since is the id of a commit (text) or a moment (datetime), not None.")
+    return checked
+
+
+def check_change_type(columns: Collection[str], context: str) -> None:
+    """Raise if rows have a column of the name that tells the kind of a change."""
+    if CHANGE_TYPE in columns:
+        raise InvalidInput(f"{context} has a column {CHANGE_TYPE!r}, which is the name of the kind of a change.")
+
+
+def check_same_types(before: Snapshot, after: Snapshot, columns: Iterable[str], table: str = SINGLE_TABLE) -> None:
+    """Raise `InvalidInput` for a column that had a type of another family before."""
+    was, now = before.schemas.get(table, pa.schema([])), after.schemas[table]
+    for column in columns:
+        if column in was.names and not compatible(was.field(column).type, now.field(column).type):
+            raise InvalidInput(
+                f"Column {column!r} of dataset {after.uuid!r} was {was.field(column).type} then and is "
+                f"{now.field(column).type} now, so their values cannot be compared. Leave the column out."
+            )
+
+
+# --- the older state as the later one sees it -----------------------------------------------------
+
+
+def with_columns_of(before: Snapshot, after: Snapshot) -> Snapshot:
+    """The older state with the columns and indices of the later one.
+
+    Columns that it lacks are null. Indices that it lacks are built where they are required.
+    """
+    new = {c: "" for c in after.secondary_columns - before.secondary_columns if c not in before.partition_keys}
+    document = replace(before.document, indices={**before.document.indices, **new})
+    return replace(before, document=document, schemas=after.schemas, lost=before.lost | new.keys())
+
+
+def without_files(snapshot: Snapshot) -> Snapshot:
+    """The same dataset before it had any rows."""
+    nothing = snapshot.partitions.take([])
+    return replace(
+        snapshot,
+        partitions=nothing,
+        values=snapshot.values.slice(0, 0),
+        document=replace(snapshot.document, partitions=nothing),
+        indices={},
+        lost=snapshot.secondary_columns,
+    )
+
+
+def with_past_indices(store: Store, before: Snapshot, after: Snapshot, columns: Collection[str]) -> Snapshot:
+    """The older state with some indices loaded, of which it has no file any more.
+
+    Only its files that the later state lacks are read.
+    """
+    lost = sorted({*columns} & before.lost & after.secondary_columns - before.indices.keys())
+    if not lost:
+        return before
+    later = with_indices(store, after, lost)
+    gone = is_new(before, after)
+    partitions = before.partitions.take(np.flatnonzero(gone))
+    built = built_indices(store, replace(before, partitions=partitions), lost)
+    kept = before.partitions.labels.filter(pa.array(~gone))
+    return before.with_indices({c: merge_indices([built[c], keep_labels(later.indices[c], kept)]) for c in lost})
+
+
+def is_new(snapshot: Snapshot, other: Snapshot) -> BoolArray:
+    """For each partition whether another state lacks it, or has other files under its label."""
+    places = other.partitions.positions(snapshot.partitions.labels)
+    new: BoolArray = places < 0
+    positions = pa.array(places, mask=new)
+    for table in {*snapshot.partitions.files, *other.partitions.files}:
+        mine, theirs = snapshot.partitions.file_column(table), other.partitions.file_column(table).take(positions)
+        same = pc.or_(pc.fill_null(pc.equal(mine, theirs), False), pc.and_(mine.is_null(), theirs.is_null()))
+        new = new | ~same.to_numpy(zero_copy_only=False)
+    return new
+
+
+# --- the files of one table -----------------------------------------------------------------------
+
+
+def changed_files(
+    store: Store, snapshot: Snapshot, other: Snapshot, table: str, names: Sequence[str], predicates: Predicates | None
+) -> FilePlan:
+    """The files to read of a state that another state does not have."""
+    plan = make_file_plan(store, snapshot, table, names, predicates)
+    there = pc.is_in(plan.files, value_set=other.partitions.file_column(table))
+    return plan.take(np.flatnonzero(~there.to_numpy(zero_copy_only=False)))

@@ -1,0 +1,68 @@
+"""Which groups of a query read files that only one of two states has. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core.arrow.key_index import KeyIndex
+from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray
+from kartothek_cube.core.text import pluralize
+from kartothek_cube.cube.query.plan import QueryPlan
+from kartothek_cube.typing import Since
+
+__all__ = ["StatePlan", "changed_pairs", "since_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class StatePlan:
+    """A query of one state of a cube, and all files of the datasets, not only those it reads."""
+
+    plan: QueryPlan
+    files: Mapping[str, pa.Array]
+
+
+def changed_pairs(before: StatePlan, after: StatePlan) -> tuple[IntArray, IntArray]:
+    """Positions of equal groups in two plans of which one reads a file that the other state lacks.
+
+    -1 stands for a group that one of the plans does not have. If both read only files that both
+    states have, their rows are equal: what pruning leaves out has none.
+    """
+    index = KeyIndex(after.plan.group_keys(), after.plan.group_keys().column_names)
+    partners = index.positions(before.plan.group_keys()).astype(np.int64)
+    partner_of = np.full(len(after.plan.groups), -1, dtype=np.int64)
+    partner_of[partners[partners >= 0]] = np.flatnonzero(partners >= 0)
+    came, went = _reads_others(after, before), _reads_others(before, after)
+    came[partners[went & (partners >= 0)]] = True
+    changed, removed = np.flatnonzero(came), np.flatnonzero(went & (partners < 0))
+    no_group = np.full(len(removed), -1, dtype=np.int64)
+    return np.concatenate([partner_of[changed], removed]), np.concatenate([changed, no_group])
+
+
+def _reads_others(state: StatePlan, other: StatePlan) -> BoolArray:
+    """For each group whether it reads a file that the other state does not have."""
+    plan = state.plan
+    changed = np.zeros(len(plan.aligned), dtype=bool)
+    for dataset, parts in plan.aligned.parts.items():
+        partitions = plan.partitions[dataset]
+        there = pc.is_in(plan.file_columns[dataset], value_set=other.files[dataset])
+        is_new = ~there.to_numpy(zero_copy_only=False)
+        # The last place is for aligned partitions without a file of the dataset: -1 finds it.
+        changed |= np.append(_any(is_new[partitions.files], partitions.offsets), False)[parts]
+    return _any(changed, plan.group_offsets)
+
+
+def _any(flags: BoolArray, offsets: IntArray) -> BoolArray:
+    """Whether any flag is set from each offset to the next."""
+    counts = np.append(0, np.cumsum(flags))
+    some: BoolArray = counts[offsets[1:]] > counts[offsets[:-1]]
+    return some
+
+
+def since_text(since: Since) -> str:
+    """The argument ``changed_since`` in a line."""
+    return pluralize(len(since), "commit") if isinstance(since, Mapping) else str(since)
