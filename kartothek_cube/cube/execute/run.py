@@ -137,8 +137,8 @@ def _iter_spilled(
             for number, rows in split_groups(keys, table):
                 spill.add(number, rows)
         for number in spill.numbers() if plan.removed is None else range(keys.num_rows):
-            rows = pa.concat_tables([plan.schema.empty_table(), *spill.take(number)])
-            yield keys.slice(number, 1).to_pylist()[0], ordered_rows(rows, order)
+            tables = spill.take(number) or [plan.schema.empty_table()]
+            yield keys.slice(number, 1).to_pylist()[0], ordered_rows(pa.concat_tables(tables), order)
 
 
 def count_planned(plan: QueryPlan, store: Store) -> int:
