@@ -196,8 +196,8 @@ class Shopkeeper:
     def delivery(self):
         """The sales of a day of one country."""
         day = pd.Timestamp("2024-03-28") + pd.Timedelta(days=self.random.randrange(40))
-        country = self.random.choice(["DE", "FR"])
-        return self.shop.sales_of(day).query("COUNTRY_CODE == @country")
+        rows = self.shop.sales_of(day)
+        return rows[rows["COUNTRY_CODE"] == self.random.choice(["DE", "FR"])]
 
     def add(self):
         append_to_cube({"sales": self.delivery()}, self.shop.CUBE, self.store)
