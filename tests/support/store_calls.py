@@ -147,6 +147,13 @@ def first_commit(s: Any, z: Z) -> object:
     return str(dataset_api.history(UUID, s)["commit"].iloc[-1])
 
 
+def before_append(s: Any, z: Z) -> object:
+    """The last commit before an append of N."""
+    stored(s, z)
+    update(s, z)
+    return str(dataset_api.history(UUID, s)["commit"].iloc[1])
+
+
 def update(s: Any, z: Z, **more: Any) -> object:
     return dataset_api.update_dataset_from_dataframes([element(z, z.N, 100)], s, UUID, **more)
 
@@ -503,6 +510,14 @@ DATASET_CASES = [
         make=first_commit,
         where=lambda z: z.H > 1,
     ),
+    read(
+        "read_dataset_changes",
+        "since before an append of N",
+        lambda s, z, g: api.read_dataset_changes(UUID, s, g).read_all(),
+        "1 get_versioned, 2 get, I contains, N tail",
+        "1 changed, 2 get, I contains, N tail",
+        make=before_append,
+    ),
     Case(
         "undo",
         "an append of N",
@@ -581,9 +596,16 @@ def built_with_garbage(s: Any, z: Z) -> None:
         s.put(f"cube++seed/table/p=0/garbage{n}.parquet", b"")
 
 
-def planned(s: Any, z: Z) -> object:
+def planned(s: Any, z: Z) -> cube_api.QueryPlan:
     built(s, z)
     return cube_api.plan_cube_query(cube_of(z), s)
+
+
+def before_one_more(s: Any, z: Z) -> object:
+    """What a plan noted before the seed got one more file, in a partition that it had."""
+    noted = planned(s, z).commits
+    cube_api.append_to_cube(frames(z, 1, 100)["seed"], cube_of(z), s)
+    return noted
 
 
 def i0(z: Z) -> Any:
@@ -639,6 +661,22 @@ CUBE_CASES = [
         "D get_versioned, 1 list, 1 tail",
         PLANNED[1],
         where=more_indices,
+    ),
+    look(
+        "plan_cube_query",
+        "`changed_since` one append to the seed",
+        lambda s, z, g: cubes.plan_cube_query(cube_of(z), s, changed_since=g),
+        "D get_versioned, 1 list, 2 get, I contains",
+        "D changed, 1 list, 2 get, I contains",
+        make=before_one_more,
+    ),
+    look(
+        "query_cube_changes",
+        "since before one more file of the seed",
+        lambda s, z, g: cubes.query_cube_changes(cube_of(z), s, g).read_all(),
+        "D get_versioned, 1 list, 2 get, I contains, 1+2*D tail",
+        "D changed, 1 list, 2 get, I contains, 1+2*D tail",
+        make=before_one_more,
     ),
     look("load_group", "one partition", lambda s, z, g: cubes.load_group(g.groups[0], s), "D tail", make=planned),
     look("run_plan", "", lambda s, z, g: cubes.run_plan(g, s).read_all(), "D*P tail", make=planned),

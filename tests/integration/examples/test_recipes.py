@@ -5,8 +5,11 @@ from.
 from __future__ import annotations
 
 import importlib.util
+import random
 import subprocess
 import sys
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pandas as pd
@@ -16,17 +19,24 @@ import pytest
 
 from kartothek_cube import (
     C,
+    append_to_cube,
+    cleanup_cube,
     collect_stats,
+    compact_cube,
     count_cube,
     list_cubes,
     open_cube,
     open_store,
+    options,
     plan_cube_query,
     query_cube,
     query_cube_arrow,
+    remove_partitions,
+    update_cube,
     verify_cube,
 )
-from kartothek_cube.api.dataset import history, read_table
+from kartothek_cube.api.dataset import DatasetMetadata, history, read_table, undo
+from kartothek_cube.errors import CommitConflict, InvalidInput
 
 REPOSITORY = Path(__file__).parents[3]
 FOLDER = REPOSITORY / "examples" / "recipes"
@@ -141,6 +151,166 @@ def test_checks_find_nothing_where_nothing_is_wrong(shop, store):
     day = shop.sales_of(pd.Timestamp("2024-05-01"))
     checks.append_to_cube({"sales": day}, shop.CUBE, store)
     assert [*checks.broken(store), *checks.repeated(day), *checks.lacking(store, "UNITS"), *checks.changed(store)] == []
+
+
+def test_nightly_groups(recipe, shop, store, capsys):
+    recipe.main()
+    assert capsys.readouterr().out.splitlines() == [
+        "computed 4 groups, removed 0",
+        "computed 0 groups, removed 0",
+        "computed 2 groups, removed 0",
+        "computed 1 groups, removed 2",
+    ]
+    assert noted(recipe, store) == {"sales": history(SALES, store)["commit"][0]}
+    assert_as_from_scratch(recipe, shop, store)
+    files = history(recipe.RESULT, store)[["added", "removed"]].values.tolist()
+    assert files == [[1, 3], [2, 0], [0, 0], [4, 0]]
+
+
+def noted(recipe, store):
+    return DatasetMetadata.load_from_store(recipe.RESULT, store).metadata["computed_from"]
+
+
+def assert_as_from_scratch(recipe, shop, store):
+    """The result is that of all groups in the state which its note names."""
+    now = query_cube(shop.CUBE, store, payload_columns=["UNITS"], as_of=noted(recipe, store)["sales"])
+    cells = pd.concat([pd.DataFrame(columns=["COUNTRY_CODE", "MONTH", "PRODUCT_ID", "STORE_ID", "UNITS"]), *now])
+    by = ["COUNTRY_CODE", "MONTH", "PRODUCT_ID", "STORE_ID"]
+    wanted = cells.groupby(by, as_index=False)["UNITS"].mean()
+    found = read_table(recipe.RESULT, store).sort_values(by, ignore_index=True)
+    found = found.rename(columns={"UNITS_mean": "UNITS"})[wanted.columns]
+    pd.testing.assert_frame_equal(found, wanted, check_dtype=False)
+
+
+class Shopkeeper:
+    """Changes the sales between nights, in every way that there is."""
+
+    def __init__(self, shop, store, seed):
+        self.shop, self.store, self.random = shop, store, random.Random(seed)
+        self.ways = (self.add, self.correct, self.replace, self.remove, self.compact, self.take_back)
+
+    def __call__(self):
+        """One change of any kind."""
+        self.random.choice(self.ways)()
+
+    def delivery(self):
+        """The sales of a day of one country."""
+        day = pd.Timestamp("2024-03-28") + pd.Timedelta(days=self.random.randrange(40))
+        rows = self.shop.sales_of(day)
+        return rows[rows["COUNTRY_CODE"] == self.random.choice(["DE", "FR"])]
+
+    def add(self):
+        append_to_cube({"sales": self.delivery()}, self.shop.CUBE, self.store)
+
+    def correct(self):
+        rows = self.delivery().assign(UNITS=self.random.randrange(9))
+        append_to_cube({"sales": rows}, self.shop.CUBE, self.store)
+
+    def replace(self):
+        rows = self.delivery()
+        update_cube({"sales": rows}, self.shop.CUBE, self.store, remove_conditions=self.scope(rows))
+
+    def remove(self):
+        remove_partitions(self.shop.CUBE, self.store, self.scope(self.delivery()))
+
+    def scope(self, rows):
+        country, month = rows[["COUNTRY_CODE", "MONTH"]].iloc[0]
+        return (C("COUNTRY_CODE") == country) & (C("MONTH") == month)
+
+    def compact(self):
+        compact_cube(self.shop.CUBE, self.store)
+
+    def take_back(self):
+        with suppress(InvalidInput):  # the first commit, and one without history
+            undo(SALES, self.store)
+
+
+class Crash(Exception):
+    pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_nights_that_fail_and_nights_with_other_writers_give_what_computing_everything_gives(
+    shop, store, monkeypatch, capsys, seed
+):
+    recipe = load("nightly_groups")
+    shop.new_shop(store, "2024-03-28", "2024-04-05")
+    change, compute = Shopkeeper(shop, store, seed), recipe.expected
+
+    def meanwhile(action):
+        """A night during which something else happens, as soon as it has a plan and one result."""
+        waiting = [action]
+
+        def expected(sold):
+            result = compute(sold)
+            while waiting:
+                waiting.pop()()
+            return result
+
+        monkeypatch.setattr(recipe, "expected", expected)
+        recipe.night(store)
+
+    def crash():
+        raise Crash
+
+    def another_night():
+        monkeypatch.setattr(recipe, "expected", compute)
+        recipe.night(store)
+
+    kinds = 3 * ["crash", "writer", "two nights", "no history", "plain"]
+    change.random.shuffle(kinds)
+    recipe.night(store)
+    for kind in kinds:
+        for _ in range(change.random.randrange(3)):
+            change()
+        if kind != "plain":
+            change.add()
+        monkeypatch.setattr(recipe, "expected", compute)
+        if kind == "crash":
+            before = read_table(recipe.RESULT, store), noted(recipe, store)
+            with pytest.raises(Crash):
+                meanwhile(crash)
+            pd.testing.assert_frame_equal(read_table(recipe.RESULT, store), before[0])
+            assert noted(recipe, store) == before[1]
+            continue
+        if kind == "writer":
+            meanwhile(change)
+        elif kind == "two nights":
+            with pytest.raises(CommitConflict):
+                meanwhile(another_night)
+        else:
+            if kind == "no history":
+                cleanup_cube(shop.CUBE, store, options=options(grace=timedelta(0), retain=timedelta(0)))
+            recipe.night(store)
+        assert_as_from_scratch(recipe, shop, store)
+    another_night()
+    assert_as_from_scratch(recipe, shop, store)
+    assert noted(recipe, store)["sales"] == history(SALES, store)["commit"][0]
+    assert capsys.readouterr().out.count("everything again") >= 3
+
+
+def test_a_night_that_ends_after_a_later_one_leaves_its_own_note_and_the_next_one_mends_it(shop, store, monkeypatch):
+    recipe = load("nightly_groups")
+    shop.new_shop(store, "2024-04-28", "2024-04-30")
+    recipe.night(store)
+    change, commit = Shopkeeper(shop, store, 0), recipe.update_dataset_from_dataframes
+    change.add()
+
+    def late(rows, *arguments, **more):
+        """Between the results of a night and its commit comes a write, and a whole other night."""
+        rows = [*rows]
+        monkeypatch.setattr(recipe, "update_dataset_from_dataframes", commit)
+        change.replace()
+        recipe.night(store)
+        commit(rows, *arguments, **more)
+
+    monkeypatch.setattr(recipe, "update_dataset_from_dataframes", late)
+    recipe.night(store)
+    assert noted(recipe, store)["sales"] == history(SALES, store)["commit"][1]
+    recipe.night(store)
+    assert_as_from_scratch(recipe, shop, store)
+    assert noted(recipe, store)["sales"] == history(SALES, store)["commit"][0]
 
 
 def test_streaming(recipe, shop, store):
