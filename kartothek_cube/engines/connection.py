@@ -6,10 +6,13 @@ Tables are found, registered and renewed before a statement is run.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Any, Self
+from itertools import count
+from typing import Any, Self, TypeVar, cast
 
 import duckdb
 
@@ -19,23 +22,31 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.engines.arrow_dataset import TableDataset
 from kartothek_cube.engines.catalog import find_table, list_tables
+from kartothek_cube.engines.differences import FUNCTION, DifferenceDataset, States, given_states, open_difference
 from kartothek_cube.engines.statements import (
     Explained,
+    arguments_of,
     bare_count,
     created_name,
     explained,
+    is_kept,
     lists_tables,
+    parameters_of,
     parsed,
     split,
+    split_calls,
     unquoted,
 )
 from kartothek_cube.engines.tables import Scan, Table
-from kartothek_cube.errors import KartothekCubeError
-from kartothek_cube.typing import AsOf
+from kartothek_cube.errors import InvalidInput, KartothekCubeError
+from kartothek_cube.typing import AsOf, Columns, IntoConditions, Since
 
 __all__ = ["StoreCatalog", "StoreConnection"]
 
+T = TypeVar("T")
+
 _VERB = "connect"
+_NUMBERS = count()
 
 _IDENTIFIER = re.compile(r'"(?:[^"]|"")+"|[A-Za-z_]\w*')
 
@@ -52,6 +63,27 @@ _NO_PLAN = (
 )
 # Functions that do more than give a value.
 _ACTIVE = frozenset({"nextval", "currval", "error", "setseed", "sleep_ms", "write_log"})
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A statement, the variables that it reads, and parameters that it has no more."""
+
+    text: str
+    variables: Mapping[str, DifferenceDataset]
+    done: AbstractSet[str]
+
+    def run(self, _call: Callable[[], T]) -> T:
+        """Call a function where DuckDB finds the variables: in a frame of its callers."""
+        if not self.variables:
+            return _call()
+        return cast("T", eval("_call()", {**self.variables, "_call": _call}))  # noqa: S307 - makes the frame
+
+    def without_done(self, given: T) -> T | dict[str, object]:
+        """Parameters without those that the statement has no more; other arguments as given."""
+        if not self.done or not isinstance(given, Mapping):
+            return given
+        return {str(name): value for name, value in given.items() if name not in self.done}
 
 
 class StoreCatalog:
@@ -105,6 +137,34 @@ class StoreCatalog:
         table = self._tables.pop(name.lower(), None)
         if table is not None:
             self._inside.unregister(table.name)
+
+    def difference(self, name: str, states: States, conditions: IntoConditions = None) -> DifferenceDataset:
+        """What changed between two states; the later one is by default that of the connection."""
+        given: States = {"until": self._as_of, **states}
+        return open_difference(name, self._store, self._options, conditions=conditions, **given)
+
+    def resolved(self, text: str, parameters: Mapping[str, object]) -> Resolved:
+        """A statement that reads variables of Python where it called the table function."""
+        _before, *pieces = split_calls(text, FUNCTION)
+        if pieces and is_kept(text):
+            raise InvalidInput(
+                f"{FUNCTION} is evaluated when a statement is run, so that no view, macro or prepared statement "
+                "can have it: create a table."
+            )
+        variables, used = dict[str, DifferenceDataset](), set[str]()
+        parts = [_before]
+        for call, after in zip(pieces[::2], pieces[1::2], strict=True):
+            wanted = parameters_of(self._inside, f"FROM {call}")
+            used |= wanted
+            given = {name: parameters[name] for name in wanted & parameters.keys()}
+            name, states = given_states(call, arguments_of(self._inside, call, given))
+            # A relation keeps the variable, and may itself be read beside another call.
+            variable = f"{FUNCTION} #{next(_NUMBERS)}"
+            variables[variable] = self.difference(name, states)
+            parts += [f'"{variable}"', after]
+        resolved = "".join(parts)
+        done = used - parameters_of(self._inside, resolved) if used else used
+        return Resolved(resolved, variables, done)
 
     def names_stored(self, text: str) -> bool:
         """Whether a statement reads a table of the store, maybe through a view."""
@@ -288,6 +348,42 @@ class StoreConnection:
         self._inside.register(view_name, python_object)
         return self
 
+    def changes(
+        self,
+        name: str,
+        since: Since,
+        until: AsOf | None = None,
+        *,
+        conditions: IntoConditions = None,
+        on: Columns = None,
+    ) -> duckdb.DuckDBPyRelation:
+        """What changed between two states, as a relation.
+
+        The states are those of this call; each run of the relation is a new stream. All columns of
+        the changed files are read, whatever the relation wants.
+
+        Parameters
+        ----------
+        name : str
+            The prefix of a cube, else the uuid of a dataset.
+        since, until, conditions
+            As in `query_cube_changes`. ``until`` is by default the ``as_of`` of the connection.
+            ``conditions`` are for cubes.
+        on : str or list of str, optional
+            The key columns of a dataset, as in `read_dataset_changes`.
+
+        Raises
+        ------
+        DatasetNotFound
+            If there is no such cube or dataset; the message has the names that may be meant.
+        HistoryUnavailable, InvalidInput, InvalidType
+            As in `query_cube_changes`.
+        """
+        states: States = {"since": since, "on": on}
+        if until is not None:
+            states["until"] = until
+        return self._inside.from_arrow(self._catalog.difference(name, states, conditions))
+
     def _named(self, _method: Callable[[str], duckdb.DuckDBPyRelation], _name: str) -> duckdb.DuckDBPyRelation:
         quoted = '"' + _name.replace('"', '""') + '"'
         self._catalog.prepare(f"FROM {quoted}")
@@ -299,23 +395,28 @@ class StoreConnection:
             return _method(**_named)  # DuckDB says what is missing
         _query, *_values = _arguments or (_named.pop("query"),)
         _text = _query if isinstance(_query, str) else str(getattr(_query, "query", ""))
+        _parameters = next((each for each in (*_values, *_named.values()) if isinstance(each, Mapping)), {})
         # Each statement of several sees what the ones before have created.
         *_first, _last = split(self._inside, _text)
         for _each in _first:
             self._catalog.prepare(_each)
-            self._inside.execute(_each)
+            _resolved = self._catalog.resolved(_each, {})
+            _resolved.run(partial(self._inside.execute, _resolved.text))
             self._inside.execute("")
         self._catalog.prepare(_last)
-        _run_last = partial(_method, _last if _first else _query, *_values, **_named)
+        _resolved = self._catalog.resolved(_last, _parameters)
+        _values = [_resolved.without_done(value) for value in _values]
+        _named = {name: _resolved.without_done(value) for name, value in _named.items()}
+        _run_last = partial(_method, _resolved.text if _first or _resolved.variables else _query, *_values, **_named)
         _counted = bare_count(_last)
         _table = None if _counted is None or _values or _named.keys() - {"alias"} else self._catalog.table(_counted[0])
         if _counted is not None and _table is not None:
             return _method(f"SELECT {_table.scan(()).count()}::BIGINT AS {_counted[1]}", **_named)
         _explained = explained(_last)
         if _explained is None or not self._catalog.names_stored(_explained.body):
-            return _run_last()
+            return _resolved.run(_run_last)
         _given = _values or [_named[name] for name in ("params", "parameters") if name in _named]
-        return self._explain(_method, _last, _explained, _given)
+        return _resolved.run(partial(self._explain, _method, _resolved.text, _explained, _given))
 
     def _explain(self, _method: Callable[..., Any], _text: str, _explained: Explained, _values: Sequence[Any]) -> Any:
         """The plan of DuckDB, and after it those of the scans."""
