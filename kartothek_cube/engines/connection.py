@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
 from itertools import count
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import duckdb
 
@@ -41,7 +41,12 @@ from kartothek_cube.engines.tables import Scan, Table
 from kartothek_cube.errors import InvalidInput, KartothekCubeError
 from kartothek_cube.typing import AsOf, Columns, IntoConditions, Since
 
-__all__ = ["StoreCatalog", "StoreConnection"]
+__all__ = ["Connection", "StoreCatalog", "StoreConnection"]
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+else:  # it allows no subclasses
+    DuckDBPyConnection = object
 
 T = TypeVar("T")
 
@@ -259,7 +264,50 @@ class StoreCatalog:
                     self._put(table)
 
 
-class StoreConnection:
+class Connection(DuckDBPyConnection):
+    """What types say of a connection: it is one of DuckDB, with a method more."""
+
+    _inside: duckdb.DuckDBPyConnection
+    _catalog: StoreCatalog
+
+    def changes(
+        self,
+        name: str,
+        since: Since,
+        until: AsOf | None = None,
+        *,
+        conditions: IntoConditions = None,
+        on: Columns = None,
+    ) -> duckdb.DuckDBPyRelation:
+        """What changed between two states, as a relation.
+
+        The states are those of this call; each run of the relation is a new stream. All columns of
+        the changed files are read, whatever the relation wants.
+
+        Parameters
+        ----------
+        name : str
+            The prefix of a cube, else the uuid of a dataset.
+        since, until, conditions
+            As in `query_cube_changes`. ``until`` is by default the ``as_of`` of the connection.
+            ``conditions`` are for cubes.
+        on : str or list of str, optional
+            The key columns of a dataset, as in `read_dataset_changes`.
+
+        Raises
+        ------
+        DatasetNotFound
+            If there is no such cube or dataset; the message has the names that may be meant.
+        HistoryUnavailable, InvalidInput, InvalidType
+            As in `query_cube_changes`.
+        """
+        states: States = {"since": since, "on": on}
+        if until is not None:
+            states["until"] = until
+        return self._inside.from_arrow(self._catalog.difference(name, states, conditions))
+
+
+class StoreConnection(Connection):
     """Stands for a connection of DuckDB: its methods are those of the connection inside.
 
     Before a statement is run, the tables that it names are looked up in the store.
@@ -347,42 +395,6 @@ class StoreConnection:
         self._catalog.forget(view_name)
         self._inside.register(view_name, python_object)
         return self
-
-    def changes(
-        self,
-        name: str,
-        since: Since,
-        until: AsOf | None = None,
-        *,
-        conditions: IntoConditions = None,
-        on: Columns = None,
-    ) -> duckdb.DuckDBPyRelation:
-        """What changed between two states, as a relation.
-
-        The states are those of this call; each run of the relation is a new stream. All columns of
-        the changed files are read, whatever the relation wants.
-
-        Parameters
-        ----------
-        name : str
-            The prefix of a cube, else the uuid of a dataset.
-        since, until, conditions
-            As in `query_cube_changes`. ``until`` is by default the ``as_of`` of the connection.
-            ``conditions`` are for cubes.
-        on : str or list of str, optional
-            The key columns of a dataset, as in `read_dataset_changes`.
-
-        Raises
-        ------
-        DatasetNotFound
-            If there is no such cube or dataset; the message has the names that may be meant.
-        HistoryUnavailable, InvalidInput, InvalidType
-            As in `query_cube_changes`.
-        """
-        states: States = {"since": since, "on": on}
-        if until is not None:
-            states["until"] = until
-        return self._inside.from_arrow(self._catalog.difference(name, states, conditions))
 
     def _named(self, _method: Callable[[str], duckdb.DuckDBPyRelation], _name: str) -> duckdb.DuckDBPyRelation:
         quoted = '"' + _name.replace('"', '""') + '"'

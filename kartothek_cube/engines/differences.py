@@ -89,7 +89,9 @@ def given_states(call: str, arguments: Sequence[tuple[str, object]]) -> tuple[st
     """
     named = {"on" if name == "on_columns" else name: value for name, value in arguments}
     if [name for name, _ in arguments].count("") != 1 or len(named) < len(arguments):
-        raise InvalidInput(f"{call}: one argument has no name, the cube or dataset: {_SIGNATURE}.")
+        raise InvalidInput(
+            f"{call}: the cube or dataset is the argument without a name, each other comes once: {_SIGNATURE}."
+        )
     unknown = named.keys() - {"", "since", "until", "on"}
     if unknown:
         names = ("since", "until", "on_columns")

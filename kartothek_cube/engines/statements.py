@@ -150,10 +150,10 @@ def split_calls(text: str, function: str) -> list[str]:
     if function not in text.lower():
         return [text]
     encoded = text.encode()  # DuckDB counts bytes
-    tokens = duckdb.tokenize(text)
-    ends = [start for start, _ in tokens[1:]] + [len(encoded)]
-    words = [encoded[start:end].decode() for (start, _), end in zip(tokens, ends, strict=True)]
-    pieces, depth = [encoded[: tokens[0][0]].decode()], 0
+    # Older releases leave comments out: they go with the word before.
+    starts = [start for start, kind in duckdb.tokenize(text) if kind != duckdb.token_type.comment]
+    first, *words = [encoded[start:end].decode() for start, end in pairwise([0, *starts, len(encoded)])]
+    pieces, depth = [first], 0
     for word, following in pairwise([*words, ""]):
         if len(pieces) % 2:
             named = _WORD.match(word) if following.startswith("(") else None
