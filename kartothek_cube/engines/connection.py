@@ -300,6 +300,19 @@ class Connection(DuckDBPyConnection):
             If there is no such cube or dataset; the message has the names that may be meant.
         HistoryUnavailable, InvalidInput, InvalidType
             As in `query_cube_changes`.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from kartothek_cube import connect, open_store
+        >>> from kartothek_cube.api.dataset import history, store_dataframes_as_dataset
+        >>> from kartothek_cube.api.dataset import update_dataset_from_dataframes
+        >>> store = open_store("hmemory://")
+        >>> _ = store_dataframes_as_dataset(store, "sales", [pa.table({"UNITS": [3, 4]})])
+        >>> seen = history("sales", store)["commit"].iloc[0]
+        >>> _ = update_dataset_from_dataframes([pa.table({"UNITS": [5]})], store, "sales")
+        >>> connect(store).changes("sales", seen).fetchall()
+        [('insert', 5)]
         """
         states: States = {"since": since, "on": on}
         if until is not None:

@@ -55,7 +55,8 @@ _CREATE = re.compile(
 
 # Statements that DuckDB keeps, and runs later.
 _KEPT = re.compile(
-    rf"{_BLANK}(?:prepare|create\s+(?:or\s+replace\s+)?(?:temp\s+|temporary\s+|recursive\s+)*(?:view|macro|function))\b",
+    rf"{_BLANK}(?:prepare|create\b{_BLANK}(?:or\b{_BLANK}replace\b{_BLANK})?"
+    rf"(?:(?:temp|temporary|recursive)\b{_BLANK})*(?:view|macro|function))\b",
     re.IGNORECASE | re.DOTALL,
 )
 

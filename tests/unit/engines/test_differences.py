@@ -300,6 +300,23 @@ def test_rows_go_into_tables_and_files(con, since, tmp_path):
     assert pads.dataset(path).count_rows() == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("DESCRIBE FROM {}", 6),
+        ("SUMMARIZE FROM {}", 6),
+        ("PIVOT {} ON _change_type USING sum(v1) GROUP BY x", 1),
+        ("(FROM {}) UNION ALL FROM {}", 4),
+        ("WITH kartothek_changes AS (FROM {}) FROM kartothek_changes", 2),
+        ("SELECT * FROM (VALUES (1), (0)) AS w(x), LATERAL (SELECT v1 FROM {} AS d WHERE d.x = w.x) AS l", 2),
+        ("SELECT * FROM cube WHERE x IN (SELECT x FROM {})", 2),
+        ("SELECT kind FROM {} AS d(kind)", 2),
+    ],
+)
+def test_places_of_a_call(con, since, text, rows):
+    assert len(con.sql(text.replace("{}", CALL.replace("$since", f"'{since}'"))).fetchall()) == rows
+
+
 def test_no_table_is_left_behind(con, sql):
     sql(f"FROM {CALL}")
     assert [name for (name,) in con.sql("SHOW TABLES").fetchall()] == ["cube", "cube++seed", "my-data"]
