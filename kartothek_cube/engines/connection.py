@@ -6,6 +6,7 @@ Tables are found, registered and renewed before a statement is run.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
@@ -66,6 +67,10 @@ _NAMES = """
 _NO_PLAN = (
     "The scans are planned when the statement runs: it reads more than cubes and datasets. EXPLAIN ANALYZE shows them."
 )
+# Whether variables of Python are tables.
+_SETTINGS = "SELECT current_setting('python_enable_replacements'), current_setting('enable_external_access')"
+# Differences that stay as views where variables are no tables.
+_MOST_VIEWS = 64
 # Functions that do more than give a value.
 _ACTIVE = frozenset({"nextval", "currval", "error", "setseed", "sleep_ms", "write_log"})
 
@@ -77,12 +82,6 @@ class Resolved:
     text: str
     variables: Mapping[str, DifferenceDataset]
     done: AbstractSet[str]
-
-    def run(self, _call: Callable[[], T]) -> T:
-        """Call a function where DuckDB finds the variables: in a frame of its callers."""
-        if not self.variables:
-            return _call()
-        return cast("T", eval("_call()", {**self.variables, "_call": _call}))  # noqa: S307 - makes the frame
 
     def without_done(self, given: T) -> T | dict[str, object]:
         """Parameters without those that the statement has no more; other arguments as given."""
@@ -103,6 +102,7 @@ class StoreCatalog:
     def __init__(self, inside: duckdb.DuckDBPyConnection, store: Store, as_of: AsOf | None, options: Options) -> None:
         self._inside, self._store, self._as_of, self._options = inside, store, as_of, options
         self._tables: dict[str, Table] = {}
+        self._views = deque[str]()
         self.scans: list[Scan] = []
 
     def prepare(self, text: str) -> None:
@@ -145,7 +145,7 @@ class StoreCatalog:
 
     def difference(self, name: str, states: States, conditions: IntoConditions = None) -> DifferenceDataset:
         """What changed between two states; the later one is by default that of the connection."""
-        given: States = {"until": self._as_of, **states}
+        given: States = {**states, "until": states.get("until") or self._as_of}
         return open_difference(name, self._store, self._options, conditions=conditions, **given)
 
     def resolved(self, text: str, parameters: Mapping[str, object]) -> Resolved:
@@ -170,6 +170,21 @@ class StoreCatalog:
         resolved = "".join(parts)
         done = used - parameters_of(self._inside, resolved) if used else used
         return Resolved(resolved, variables, done)
+
+    def run(self, _resolved: Resolved, _call: Callable[[], T]) -> T:
+        """Call a function where DuckDB finds the variables of a statement."""
+        if not _resolved.variables:
+            return _call()
+        if all(self._inside.sql(_SETTINGS).fetchall()[0]):
+            # It looks in the frames of its callers, and keeps what a relation needs.
+            return cast("T", eval("_call()", {**_resolved.variables, "_call": _call}))  # noqa: S307 - a frame
+        for name, difference in _resolved.variables.items():
+            self._inside.register(name, difference)
+            self._views.append(name)
+        # A relation may run later.
+        while len(self._views) > _MOST_VIEWS + len(_resolved.variables):
+            self._inside.unregister(self._views.popleft())
+        return _call()
 
     def names_stored(self, text: str) -> bool:
         """Whether a statement reads a table of the store, maybe through a view."""
@@ -314,9 +329,7 @@ class Connection(DuckDBPyConnection):
         >>> connect(store).changes("sales", seen).fetchall()
         [('insert', 5)]
         """
-        states: States = {"since": since, "on": on}
-        if until is not None:
-            states["until"] = until
+        states: States = {"since": since, "until": until, "on": on}
         return self._inside.from_arrow(self._catalog.difference(name, states, conditions))
 
 
@@ -332,10 +345,9 @@ class StoreConnection(Connection):
     def __init__(
         self, store: Store, as_of: AsOf | None, options: Options, inside: duckdb.DuckDBPyConnection | None = None
     ) -> None:
-        if inside is None:
-            inside = duckdb.connect()
-            # Else DuckDB looks in the frames of this module alone, and not in those of its caller.
-            inside.execute("SET python_scan_all_frames = true")
+        inside = duckdb.connect() if inside is None else inside
+        # Else DuckDB looks in the frames of this module alone, and not in those of its caller.
+        inside.execute("SET python_scan_all_frames = true")
         self._inside, self._state = inside, (store, as_of, options)
         self._catalog = StoreCatalog(inside, store, as_of, options)
 
@@ -426,7 +438,7 @@ class StoreConnection(Connection):
         for _each in _first:
             self._catalog.prepare(_each)
             _resolved = self._catalog.resolved(_each, {})
-            _resolved.run(partial(self._inside.execute, _resolved.text))
+            self._catalog.run(_resolved, partial(self._inside.execute, _resolved.text))
             self._inside.execute("")
         self._catalog.prepare(_last)
         _resolved = self._catalog.resolved(_last, _parameters)
@@ -439,9 +451,9 @@ class StoreConnection(Connection):
             return _method(f"SELECT {_table.scan(()).count()}::BIGINT AS {_counted[1]}", **_named)
         _explained = explained(_last)
         if _explained is None or not self._catalog.names_stored(_explained.body):
-            return _resolved.run(_run_last)
+            return self._catalog.run(_resolved, _run_last)
         _given = _values or [_named[name] for name in ("params", "parameters") if name in _named]
-        return _resolved.run(partial(self._explain, _method, _resolved.text, _explained, _given))
+        return self._catalog.run(_resolved, partial(self._explain, _method, _resolved.text, _explained, _given))
 
     def _explain(self, _method: Callable[..., Any], _text: str, _explained: Explained, _values: Sequence[Any]) -> Any:
         """The plan of DuckDB, and after it those of the scans."""

@@ -203,6 +203,8 @@ def arguments_of(
         text = cursor.execute("SELECT json_deserialize_sql($tree)", {"tree": json.dumps(tree)}).fetchall()[0][0]
     try:
         (row,) = inside.sql(text, params=dict(values) or None).fetchall()
+    except duckdb.TransactionException:
+        raise
     except duckdb.Error as error:
         raise InvalidInput(
             f"The arguments of {call} are constants or parameters with a name, as $since: {error}"

@@ -216,6 +216,8 @@ def test_a_pinned_connection_sees_its_state(store, since):
     with connect(store, as_of=last) as pinned:
         assert pinned.execute(IMAGES.format(CALL), {"since": since}).fetchall() == UPDATE
         assert pinned.execute(IMAGES.format(CALL), {"since": last}).fetchall() == []
+        without = CALL.replace(")", ", until => NULL)")
+        assert pinned.execute(IMAGES.format(without), {"since": since}).fetchall() == UPDATE
         assert pinned.cursor().changes("cube", since).fetchall() == pinned.changes("cube", since).fetchall()
         assert len(pinned.changes("cube", since).fetchall()) == 2
 
@@ -243,6 +245,12 @@ def test_moments(con, store, moment):
     written = pd.Timestamp(history("cube++seed", store)["time"].iloc[-1]).tz_convert("UTC")
     text = moment.format(written.tz_localize(None).isoformat(sep=" "))
     assert con.sql(IMAGES.format(f"kartothek_changes('cube', since => {text})")).fetchall() == UPDATE
+
+
+def test_moments_of_python(con, store):
+    written = history("cube++seed", store)["time"].iloc[-1].to_pydatetime()
+    for moment in (written, written.astimezone(dt.UTC).replace(tzinfo=None)):
+        assert con.execute(IMAGES.format(CALL), {"since": moment}).fetchall() == UPDATE
 
 
 def test_a_date_is_its_first_moment(con):
@@ -327,6 +335,32 @@ def test_explain(con, since):
         rows = con.execute(text, {"since": since}).fetchall()
         assert "ARROW" in rows[0][1]
     assert "seed 3 of 3 files" in rows[-1][1]
+
+
+@pytest.mark.parametrize("setting", ["python_enable_replacements", "enable_external_access"])
+def test_where_variables_are_no_tables(con, sql, since, setting):
+    con.execute(f"SET {setting} = false")
+    mine = pa.table({"x": [1]})
+    relation = con.sql(f"FROM {CALL}", params={"since": since})
+    assert (len(relation.fetchall()), mine.num_rows) == (2, 1)
+    assert sql(IMAGES.format(CALL)) == UPDATE
+    for text in ("SELECT $since FROM mine", f"FROM {CALL} JOIN mine USING (x)"):
+        with pytest.raises(duckdb.CatalogException, match="mine"):
+            sql(text)
+    for _ in range(70):
+        sql(f"SELECT 1 FROM {CALL} LIMIT 1")
+    assert len(con.sql("SHOW TABLES").fetchall()) < 70
+    assert len(con.changes("cube", since).fetchall()) == 2
+
+
+def test_an_aborted_transaction(con, sql):
+    con.execute("BEGIN")
+    with pytest.raises(duckdb.Error):
+        sql(f"SELECT error('x') FROM {CALL}")
+    with pytest.raises(duckdb.TransactionException):
+        sql(f"FROM {CALL}")
+    con.execute("ROLLBACK")
+    assert len(sql(f"FROM {CALL}")) == 2
 
 
 @pytest.mark.parametrize("text", ["SELECT 'kartothek_changes('", "SELECT 1 -- kartothek_changes('x')"])
