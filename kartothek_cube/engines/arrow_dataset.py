@@ -8,8 +8,9 @@ prefix order.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -34,7 +35,7 @@ from kartothek_cube.engines.pushdown import (
 )
 from kartothek_cube.engines.tables import Scan, Table
 
-__all__ = ["TableDataset", "filter_of", "parse_expression"]
+__all__ = ["TableDataset", "TableScanner", "filter_of", "parse_expression"]
 
 _OPERATORS = {
     "equal": "==",
@@ -202,39 +203,50 @@ class TableDataset(pads.Dataset):
         """Plan a scan of some columns, for the rows that satisfy an expression."""
         table, wanted = self.table, list(self.table.schema.names if columns is None else columns)
         if filter is None:
-            scanner = TableScanner(table.scan(wanted), wanted)
+            scan, rest = table.scan(wanted), None
         else:
             condition, columns_of_filter = parse_expression(filter)
             (implied,) = implied_clauses([condition], table.schema, table.accepts)
             needed = wanted if implied.exact else [*wanted, *sorted(columns_of_filter - set(wanted))]
-            scan = table.scan(needed, implied.clauses)
-            scanner = TableScanner(scan, wanted, None if implied.exact else filter)
-        self._record(scanner.scan)
-        return scanner.without_rows() if self._is_dry else scanner
+            scan, rest = table.scan(needed, implied.clauses), None if implied.exact else filter
+        self._record(scan)
+        return TableScanner(table.schema, wanted, partial(scan.tables, 0 if self._is_dry else None), rest)
 
 
 class TableScanner:
-    """A planned scan, which DuckDB asks for its reader."""
+    """A planned scan, which DuckDB asks for its reader.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        Types of the columns.
+    columns : list of str
+        The columns that are wanted.
+    tables : callable
+        Begins a stream of rows, with these and maybe more columns.
+    rest : pyarrow.compute.Expression, optional
+        What the wanted rows satisfy.
+    """
 
     def __init__(
-        self, scan: Scan, columns: list[str], rest: pc.Expression | None = None, *, limit: int | None = None
+        self,
+        schema: pa.Schema,
+        columns: list[str],
+        tables: Callable[[], Iterable[pa.Table]],
+        rest: pc.Expression | None = None,
     ) -> None:
-        self.scan, self._columns, self._rest, self._limit = scan, columns, rest, limit
-
-    def without_rows(self) -> TableScanner:
-        """The same scanner, which reads nothing."""
-        return TableScanner(self.scan, self._columns, self._rest, limit=0)
+        self._schema, self._columns, self._tables, self._rest = schema, columns, tables, rest
 
     @property
     def projected_schema(self) -> pa.Schema:
         """The columns of the rows."""
-        return pa.schema([self.scan.table.schema.field(c) for c in self._columns])
+        return pa.schema([self._schema.field(c) for c in self._columns])
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows, batch by batch."""
         return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches())
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        for rows in self.scan.tables(self._limit):
+        for rows in self._tables():
             kept = rows if self._rest is None else rows.filter(self._rest)
             yield from kept.select(self._columns).to_batches()

@@ -6,10 +6,14 @@ Tables are found, registered and renewed before a statement is run.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Any, Self
+from itertools import count
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import duckdb
 
@@ -19,23 +23,36 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.engines.arrow_dataset import TableDataset
 from kartothek_cube.engines.catalog import find_table, list_tables
+from kartothek_cube.engines.differences import FUNCTION, DifferenceDataset, States, given_states, open_difference
 from kartothek_cube.engines.statements import (
     Explained,
+    arguments_of,
     bare_count,
     created_name,
     explained,
+    is_kept,
     lists_tables,
+    parameters_of,
     parsed,
     split,
+    split_calls,
     unquoted,
 )
 from kartothek_cube.engines.tables import Scan, Table
-from kartothek_cube.errors import KartothekCubeError
-from kartothek_cube.typing import AsOf
+from kartothek_cube.errors import InvalidInput, KartothekCubeError
+from kartothek_cube.typing import AsOf, Columns, IntoConditions, Since
 
-__all__ = ["StoreCatalog", "StoreConnection"]
+__all__ = ["Connection", "StoreCatalog", "StoreConnection"]
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+else:  # it allows no subclasses
+    DuckDBPyConnection = object
+
+T = TypeVar("T")
 
 _VERB = "connect"
+_NUMBERS = count()
 
 _IDENTIFIER = re.compile(r'"(?:[^"]|"")+"|[A-Za-z_]\w*')
 
@@ -50,8 +67,27 @@ _NAMES = """
 _NO_PLAN = (
     "The scans are planned when the statement runs: it reads more than cubes and datasets. EXPLAIN ANALYZE shows them."
 )
+# Whether variables of Python are tables.
+_SETTINGS = "SELECT current_setting('python_enable_replacements'), current_setting('enable_external_access')"
+# Differences that stay as views where variables are no tables.
+_MOST_VIEWS = 64
 # Functions that do more than give a value.
 _ACTIVE = frozenset({"nextval", "currval", "error", "setseed", "sleep_ms", "write_log"})
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A statement, the variables that it reads, and parameters that it has no more."""
+
+    text: str
+    variables: Mapping[str, DifferenceDataset]
+    done: AbstractSet[str]
+
+    def without_done(self, given: T) -> T | dict[str, object]:
+        """Parameters without those that the statement has no more; other arguments as given."""
+        if not self.done or not isinstance(given, Mapping):
+            return given
+        return {str(name): value for name, value in given.items() if name not in self.done}
 
 
 class StoreCatalog:
@@ -66,6 +102,7 @@ class StoreCatalog:
     def __init__(self, inside: duckdb.DuckDBPyConnection, store: Store, as_of: AsOf | None, options: Options) -> None:
         self._inside, self._store, self._as_of, self._options = inside, store, as_of, options
         self._tables: dict[str, Table] = {}
+        self._views = deque[str]()
         self.scans: list[Scan] = []
 
     def prepare(self, text: str) -> None:
@@ -105,6 +142,49 @@ class StoreCatalog:
         table = self._tables.pop(name.lower(), None)
         if table is not None:
             self._inside.unregister(table.name)
+
+    def difference(self, name: str, states: States, conditions: IntoConditions = None) -> DifferenceDataset:
+        """What changed between two states; the later one is by default that of the connection."""
+        given: States = {**states, "until": states.get("until") or self._as_of}
+        return open_difference(name, self._store, self._options, conditions=conditions, **given)
+
+    def resolved(self, text: str, parameters: Mapping[str, object]) -> Resolved:
+        """A statement that reads variables of Python where it called the table function."""
+        _before, *pieces = split_calls(text, FUNCTION)
+        if pieces and is_kept(text):
+            raise InvalidInput(
+                f"{FUNCTION} is evaluated when a statement is run, so that no view, macro or prepared statement "
+                "can have it: create a table."
+            )
+        variables, used = dict[str, DifferenceDataset](), set[str]()
+        parts = [_before]
+        for call, after in zip(pieces[::2], pieces[1::2], strict=True):
+            wanted = parameters_of(self._inside, f"FROM {call}")
+            used |= wanted
+            given = {name: parameters[name] for name in wanted & parameters.keys()}
+            name, states = given_states(call, arguments_of(self._inside, call, given))
+            # A relation keeps the variable, and may itself be read beside another call.
+            variable = f"{FUNCTION} #{next(_NUMBERS)}"
+            variables[variable] = self.difference(name, states)
+            parts += [f'"{variable}"', after]
+        resolved = "".join(parts)
+        done = used - parameters_of(self._inside, resolved) if used else used
+        return Resolved(resolved, variables, done)
+
+    def run(self, _resolved: Resolved, _call: Callable[[], T]) -> T:
+        """Call a function where DuckDB finds the variables of a statement."""
+        if not _resolved.variables:
+            return _call()
+        if all(self._inside.sql(_SETTINGS).fetchall()[0]):
+            # It looks in the frames of its callers, and keeps what a relation needs.
+            return cast("T", eval("_call()", {**_resolved.variables, "_call": _call}))  # noqa: S307 - a frame
+        for name, difference in _resolved.variables.items():
+            self._inside.register(name, difference)
+            self._views.append(name)
+        # A relation may run later.
+        while len(self._views) > _MOST_VIEWS + len(_resolved.variables):
+            self._inside.unregister(self._views.popleft())
+        return _call()
 
     def names_stored(self, text: str) -> bool:
         """Whether a statement reads a table of the store, maybe through a view."""
@@ -199,7 +279,61 @@ class StoreCatalog:
                     self._put(table)
 
 
-class StoreConnection:
+class Connection(DuckDBPyConnection):
+    """What types say of a connection: it is one of DuckDB, with a method more."""
+
+    _inside: duckdb.DuckDBPyConnection
+    _catalog: StoreCatalog
+
+    def changes(
+        self,
+        name: str,
+        since: Since,
+        until: AsOf | None = None,
+        *,
+        conditions: IntoConditions = None,
+        on: Columns = None,
+    ) -> duckdb.DuckDBPyRelation:
+        """What changed between two states, as a relation.
+
+        The states are those of this call; each run of the relation is a new stream. All columns of
+        the changed files are read, whatever the relation wants.
+
+        Parameters
+        ----------
+        name : str
+            The prefix of a cube, else the uuid of a dataset.
+        since, until, conditions
+            As in `query_cube_changes`. ``until`` is by default the ``as_of`` of the connection.
+            ``conditions`` are for cubes.
+        on : str or list of str, optional
+            The key columns of a dataset, as in `read_dataset_changes`.
+
+        Raises
+        ------
+        DatasetNotFound
+            If there is no such cube or dataset; the message has the names that may be meant.
+        HistoryUnavailable, InvalidInput, InvalidType
+            As in `query_cube_changes`.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from kartothek_cube import connect, open_store
+        >>> from kartothek_cube.api.dataset import history, store_dataframes_as_dataset
+        >>> from kartothek_cube.api.dataset import update_dataset_from_dataframes
+        >>> store = open_store("hmemory://")
+        >>> _ = store_dataframes_as_dataset(store, "sales", [pa.table({"UNITS": [3, 4]})])
+        >>> seen = history("sales", store)["commit"].iloc[0]
+        >>> _ = update_dataset_from_dataframes([pa.table({"UNITS": [5]})], store, "sales")
+        >>> connect(store).changes("sales", seen).fetchall()
+        [('insert', 5)]
+        """
+        states: States = {"since": since, "until": until, "on": on}
+        return self._inside.from_arrow(self._catalog.difference(name, states, conditions))
+
+
+class StoreConnection(Connection):
     """Stands for a connection of DuckDB: its methods are those of the connection inside.
 
     Before a statement is run, the tables that it names are looked up in the store.
@@ -211,10 +345,9 @@ class StoreConnection:
     def __init__(
         self, store: Store, as_of: AsOf | None, options: Options, inside: duckdb.DuckDBPyConnection | None = None
     ) -> None:
-        if inside is None:
-            inside = duckdb.connect()
-            # Else DuckDB looks in the frames of this module alone, and not in those of its caller.
-            inside.execute("SET python_scan_all_frames = true")
+        inside = duckdb.connect() if inside is None else inside
+        # Else DuckDB looks in the frames of this module alone, and not in those of its caller.
+        inside.execute("SET python_scan_all_frames = true")
         self._inside, self._state = inside, (store, as_of, options)
         self._catalog = StoreCatalog(inside, store, as_of, options)
 
@@ -299,23 +432,28 @@ class StoreConnection:
             return _method(**_named)  # DuckDB says what is missing
         _query, *_values = _arguments or (_named.pop("query"),)
         _text = _query if isinstance(_query, str) else str(getattr(_query, "query", ""))
+        _parameters = next((each for each in (*_values, *_named.values()) if isinstance(each, Mapping)), {})
         # Each statement of several sees what the ones before have created.
         *_first, _last = split(self._inside, _text)
         for _each in _first:
             self._catalog.prepare(_each)
-            self._inside.execute(_each)
+            _resolved = self._catalog.resolved(_each, {})
+            self._catalog.run(_resolved, partial(self._inside.execute, _resolved.text))
             self._inside.execute("")
         self._catalog.prepare(_last)
-        _run_last = partial(_method, _last if _first else _query, *_values, **_named)
+        _resolved = self._catalog.resolved(_last, _parameters)
+        _values = [_resolved.without_done(value) for value in _values]
+        _named = {name: _resolved.without_done(value) for name, value in _named.items()}
+        _run_last = partial(_method, _resolved.text if _first or _resolved.variables else _query, *_values, **_named)
         _counted = bare_count(_last)
         _table = None if _counted is None or _values or _named.keys() - {"alias"} else self._catalog.table(_counted[0])
         if _counted is not None and _table is not None:
             return _method(f"SELECT {_table.scan(()).count()}::BIGINT AS {_counted[1]}", **_named)
         _explained = explained(_last)
         if _explained is None or not self._catalog.names_stored(_explained.body):
-            return _run_last()
+            return self._catalog.run(_resolved, _run_last)
         _given = _values or [_named[name] for name in ("params", "parameters") if name in _named]
-        return self._explain(_method, _last, _explained, _given)
+        return self._catalog.run(_resolved, partial(self._explain, _method, _resolved.text, _explained, _given))
 
     def _explain(self, _method: Callable[..., Any], _text: str, _explained: Explained, _values: Sequence[Any]) -> Any:
         """The plan of DuckDB, and after it those of the scans."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.runtime.options import Overrides, current_options
@@ -18,8 +18,9 @@ from kartothek_cube.typing import AsOf, Columns, IntoDatasets, StoreLike
 
 if TYPE_CHECKING:
     from daft import DataFrame
-    from duckdb import DuckDBPyConnection
     from polars import LazyFrame
+
+    from kartothek_cube.engines.connection import Connection
 
 __all__ = ["OLDEST", "connect", "require", "scan_cube", "scan_cube_daft", "scan_dataset"]
 
@@ -179,14 +180,15 @@ def scan_dataset(
         return lazy_frame(pinned)
 
 
-def connect(store: StoreLike, *, as_of: AsOf | None = None, options: Overrides | None = None) -> DuckDBPyConnection:
+def connect(store: StoreLike, *, as_of: AsOf | None = None, options: Overrides | None = None) -> Connection:
     """A connection of DuckDB in which the cubes and datasets of a store are tables.
 
     A cube is a table under its prefix, a dataset under its uuid: ``FROM sales``, ``FROM
     "sales++products"``. Where a prefix is also a uuid, the cube is meant; of a dataset with
     several tables, the one called ``table``, else the first. Tables are found when a statement
     names them, and ``information_schema.tables`` lists all of them. Columns and filters are pushed
-    down, results are streamed. See the page *SQL and lazy frames*.
+    down, results are streamed. The table function ``kartothek_changes('sales', since => …)``, and
+    the method ``changes``, compare two states. See the page *SQL and lazy frames*.
 
     Parameters
     ----------
@@ -226,8 +228,7 @@ def connect(store: StoreLike, *, as_of: AsOf | None = None, options: Overrides |
     from kartothek_cube.engines.connection import StoreConnection
 
     with operation("connect", options):
-        connection = StoreConnection(open_instrumented(store), check_as_of(as_of), current_options(options))
-        return cast("DuckDBPyConnection", connection)
+        return StoreConnection(open_instrumented(store), check_as_of(as_of), current_options(options))
 
 
 def scan_cube_daft(

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 
-from kartothek_cube import connect, scan_cube, scan_dataset
+from kartothek_cube import connect, query_cube_changes, read_dataset_changes, scan_cube, scan_dataset
+from kartothek_cube.api.dataset import history
+from kartothek_cube.api.discover import discover_cube
 from tests.support.random_tables import KINDS, NAN, RandomTable, random_cubes, random_datasets, rows_as_set
 
 pytestmark = pytest.mark.slow
@@ -144,6 +146,33 @@ def test_duckdb_answers_as_over_its_own_table(data, table):
             continue
         assert rows_as_set(connection.sql(text.format(name=table.name)).fetchall()) == rows_as_set(expected)
         assert rows_as_set(own.sql(text.format(name="lf")).fetchall()) == rows_as_set(expected)
+
+
+@SETTINGS
+@given(st.data(), random_cubes() | random_datasets())
+def test_duckdb_answers_over_a_difference_as_over_its_rows(data, table):
+    since = history(f"{table.name}++seed" if table.is_cube else table.name, table.store)["commit"].iloc[-1]
+    if table.is_cube:
+        changes = query_cube_changes(discover_cube(table.name, table.store)[0], table.store, since)
+    else:
+        changes = read_dataset_changes(table.name, table.store, since)
+    own, connection, whole = duckdb.connect(), connect(table.store), changes.read_all()
+    for each in (own, connection):
+        each.execute("SET TimeZone = 'UTC'")
+    own.register("whole", whole)
+    own.execute("CREATE TABLE own AS SELECT * FROM whole")
+    relation = connection.changes(table.name, since)
+    for _ in range(3):
+        text = data.draw(statements(table, "duckdb"))
+        note(text)
+        try:
+            expected = rows_as_set(own.execute(text.format(name="own")).fetchall())
+        except duckdb.Error:
+            continue
+        call = f"kartothek_changes('{table.name}', since => '{since}')"
+        assert rows_as_set(connection.sql(text.format(name=call)).fetchall()) == expected
+        assert rows_as_set(connection.sql(text.format(name="relation")).fetchall()) == expected
+    assert len(relation.fetchall()) == whole.num_rows
 
 
 @SETTINGS

@@ -11,6 +11,7 @@ from typing import assert_type
 
 import pandas as pd
 import pyarrow as pa
+from duckdb import DuckDBPyRelation
 
 from kartothek_cube import (
     C,
@@ -18,6 +19,7 @@ from kartothek_cube import (
     append_to_cube,
     build_cube,
     compact_cube,
+    connect,
     count_cube,
     extend_cube,
     iter_cube,
@@ -137,6 +139,13 @@ def named_or_held(store: Store, factory: DatasetFactory) -> None:
     delete_dataset()  # error: call-overload
     garbage_collect_dataset(store=store)  # error: call-overload
     undo(store=store, factory=factory)  # error: call-overload
+
+
+def changes_in_sql(store: Store) -> None:
+    with connect(store) as connection:
+        assert_type(connection.changes("sales", "0f1e2d", on="x"), DuckDBPyRelation)
+        assert_type(connection.sql("FROM sales"), DuckDBPyRelation)
+        connection.changes("sales")  # error: call-arg
 
 
 def stores(x: StoreLike) -> None:

@@ -44,6 +44,12 @@ def test_no_rows_have_a_header(run):
     assert run("sql", "SELECT x, q FROM my_cube WHERE x > 100").out == '"x","q"\n'
 
 
+def test_a_difference(run):
+    text = "SELECT count(*) n FROM kartothek_changes('my_cube', since => now())"
+    assert run("sql", text).out == '"n"\n0\n'
+    assert "Did you mean 'my_cube'?" in run("sql", text.replace("my_cube", "my_cub")).err
+
+
 @pytest.mark.parametrize("place", ["before", "behind"])
 def test_rows_as_json(run, place):
     options = ["--format", "json"]

@@ -638,3 +638,9 @@ def test_a_file_that_is_gone_when_rows_are_counted(store):
     store.delete(key)
     with pytest.raises(KartothekCubeError, match=re.escape(key)):
         connect(store).sql("SELECT count(*) FROM cube")
+
+
+def test_a_cursor_finds_variables_of_its_caller(con):
+    names = pa.table({"x": [1], "name": ["one"]})
+    assert con.cursor().sql("SELECT DISTINCT name FROM names JOIN cube USING (x)").fetchall() == [("one",)]
+    assert names.num_rows == 1

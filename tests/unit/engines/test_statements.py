@@ -10,7 +10,7 @@ from kartothek_cube import connect
 from kartothek_cube.api.dataset import history, store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.engines.statements import bare_count, created_name, explained, split
+from kartothek_cube.engines.statements import bare_count, created_name, explained, is_kept, split, split_calls
 from tests.support.cubes import build_two
 from tests.support.reads import MeasuredStore
 
@@ -31,6 +31,38 @@ def con(store):
 
 def plans(rows):
     return [text for key, text in rows if key == "kartothek_cube"]
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("FROM f(1)", ["f(1)"]),
+        ("FROM F (1), f\n(2) AS g", ["F (1)", "f\n(2)"]),
+        ('FROM "f"((1), g(2))', ['"f"((1), g(2))']),
+        ("FROM f('a)', ')', $$)$$, \"b)\")x", ["f('a)', ')', $$)$$, \"b)\")"]),
+        ("FROM f /* ( */ (1 -- )\n) /* ) */", ["f /* ( */ (1 -- )\n)"]),
+        ("SELECT 'ü' FROM f('ß') -- ä", ["f('ß')"]),
+        ("SELECT 'f(1)', \"f(1)\", e'f(1)' -- f(1)", []),
+        ("SELECT f, f.f, ff(1), f + (1)", []),
+        ("-- f(1)", []),
+        ("FROM f(1, (2)", []),
+        ("FROM f('1)", []),
+        ("", []),
+    ],
+)
+def test_calls_of_a_function(text, calls):
+    pieces = split_calls(text, "f")
+    assert pieces[1::2] == calls
+    assert "".join(pieces) == text
+
+
+@pytest.mark.parametrize(
+    "name", ["VIEW v", "OR REPLACE VIEW v", "TEMP MACRO m()", "/* f */ TEMPORARY VIEW v", "FUNCTION m()"]
+)
+def test_statements_that_run_later(name):
+    assert is_kept(f"-- first\n create {name} AS SELECT 1")
+    assert is_kept("PREPARE p AS SELECT 1")
+    assert not is_kept("CREATE TABLE view AS SELECT 1")
 
 
 # --- the parser -----------------------------------------------------------------------------------
