@@ -52,16 +52,12 @@ _STYLE = (
     ".kartothek-cube.kartothek-cube pre{white-space:pre-wrap;margin:.3em 0 .6em 1em}"
     ".kartothek-cube.kartothek-cube tfoot td{font-weight:bold}"
     ".kartothek-cube.kartothek-cube :is(.error,.warning){font-weight:bold;white-space:nowrap}"
-    ".kartothek-cube .error{color:#d13c3c;color:color-mix(in srgb,currentColor 40%,#d13c3c)}"
-    ".kartothek-cube .warning{color:#a06a00;color:color-mix(in srgb,currentColor 40%,#a06a00)}"
-    # Rows that changed: the two images of an update look like one row.
-    ".kartothek-cube .insert{color:#2a8a45;color:color-mix(in srgb,currentColor 40%,#2a8a45)}"
-    ".kartothek-cube .delete{color:#d13c3c;color:color-mix(in srgb,currentColor 40%,#d13c3c)}"
-    ".kartothek-cube .update{color:#a06a00;color:color-mix(in srgb,currentColor 40%,#a06a00)}"
+    ".kartothek-cube :is(.error,.delete,del){color:#d13c3c;color:color-mix(in srgb,currentColor 40%,#d13c3c)}"
+    ".kartothek-cube :is(.warning,.update){color:#a06a00;color:color-mix(in srgb,currentColor 40%,#a06a00)}"
+    ".kartothek-cube :is(.insert,ins){color:#2a8a45;color:color-mix(in srgb,currentColor 40%,#2a8a45)}"
+    # The two images of an update are one row; not by colour alone is it said which is the new one.
     ".kartothek-cube.kartothek-cube td.before{border-bottom:0;padding-bottom:0}"
-    ".kartothek-cube :is(del,ins){padding:0 .25em;margin:0 -.25em;border-radius:2px}"
-    ".kartothek-cube del{background:rgba(209,60,60,.14)}"
-    ".kartothek-cube ins{background:rgba(42,138,69,.2);text-decoration:none;font-weight:bold}"
+    ".kartothek-cube ins{text-decoration:none;font-weight:bold}"
     # A chart keeps its letters readable and scrolls sideways if there is no room.
     ".kartothek-cube .kartothek-plan{max-width:max(100%,90em)}"
     "@media print{.kartothek-cube.kartothek-cube{overflow:visible}.kartothek-cube tr{break-inside:avoid}}"

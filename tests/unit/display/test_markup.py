@@ -66,8 +66,8 @@ def test_what_is_no_markup_is_escaped_in_tables():
 def test_what_a_notebook_shows_says_no_colour_of_text_or_ground():
     style = in_notebook(Markup("")).split("<style>")[1]
     assert "background" not in style
-    assert style.count(";color:color-mix(in srgb,currentColor") == style.count("color:#") == 2, (
-        "errors and warnings, mixed with the colour of the text"
+    assert style.count(";color:color-mix(in srgb,currentColor") == style.count("color:#") == 3, (
+        "errors, warnings and what is new, mixed with the colour of the text"
     )
 
 

@@ -1,4 +1,4 @@
-"""What changed in a cube at a glance: counts by dataset, the first rows, and what a notebook shows."""
+"""What changed in a cube at a glance: counts by dataset, the first rows, what a notebook shows."""
 
 from __future__ import annotations
 
