@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -46,7 +46,7 @@ def changed_rows(changes: pa.Table) -> tuple[ChangedRow, ...]:
     return tuple(zip(*columns, strict=True))
 
 
-def changes_table(columns: Mapping[str, str], rows: Sequence[ChangedRow], keys: Collection[str]) -> Markup:
+def changes_table(columns: Mapping[str, str], rows: Sequence[ChangedRow], keys: Sequence[str]) -> Markup:
     """A table of changed rows: the two images of an update stand one under the other.
 
     A value that an update leaves as it is stands there once, the others are marked. ``columns`` are
@@ -59,7 +59,7 @@ def changes_table(columns: Mapping[str, str], rows: Sequence[ChangedRow], keys: 
     payload = [i for i, name in enumerate(names, 1) if name not in keys]
     updated = {i for old, new in changes for i in payload if new is not None and old[i] != new[i]}
     kept = {*sorted(payload, key=lambda i: i not in updated)[:_SHOWN_COLUMNS]}
-    shown = [i for i, name in enumerate(names, 1) if name in keys] + [i for i in payload if i in kept]
+    shown = [names.index(key) + 1 for key in keys if key in columns] + [i for i in payload if i in kept]
     style = {i: "n" if columns[names[i - 1]].startswith(_NUMBERS) else "" for i in shown}
     titles = "".join(f'<th class="{style[i]}">{escape(names[i - 1])}</th>' for i in shown)
     body = "".join(_one_row(*change, shown, style) for change in changes)
@@ -85,14 +85,16 @@ def _one_row(old: ChangedRow, new: ChangedRow | None, shown: Sequence[int], styl
         if old[i] == new[i]:
             above.append(table_cell(_value(old[i]), style[i], span=2))
             continue
-        above.append(table_cell(Markup(f"<del>{_value(old[i])}</del>"), f"{style[i]} before".strip()))
-        below.append(table_cell(Markup(f"<ins>{_value(new[i])}</ins>"), style[i]))
+        # Neither is pale, as a null is elsewhere: it is what changed.
+        was, now = (_value(row[i], null="<i>null</i>") for row in (old, new))
+        above.append(table_cell(Markup(f"<del>{was}</del>"), f"{style[i]} before".strip()))
+        below.append(table_cell(Markup(f"<ins>{now}</ins>"), style[i]))
     return f"<tr>{''.join(above)}</tr><tr>{''.join(below)}</tr>"
 
 
-def _value(text: str | None) -> Markup:
+def _value(text: str | None, null: str = '<i class="q">null</i>') -> Markup:
     if text is None:
-        return Markup('<span class="q">null</span>')
+        return Markup(null)
     if len(text) <= _LONGEST:
         return escape(text or "''")
     return Markup(f'<span title="{escape(text)}">{escape(shortened(text, _LONGEST))}</span>')

@@ -20,15 +20,16 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.changes import check_change_type
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.execute.changes import iter_changes, iter_dataset_changes
 from kartothek_cube.cube.members.discovery import load_states
-from kartothek_cube.cube.query.changes import StatePlan, since_text
+from kartothek_cube.cube.query.changes import StatePlan
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.planning import plan_between
 from kartothek_cube.typing import AsOf, Since, StoreLike
 
-__all__ = ["CubeChanges", "changes_between", "describe_cube_changes"]
+__all__ = ["CubeChanges", "changes_between", "describe_cube_changes", "state_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def describe_cube_changes(
     >>> seen = plan_cube_query(cube, store).commits
     >>> _ = append_to_cube(sales[1:].assign(UNITS=5), cube, store)
     >>> describe_cube_changes(cube, store, seen)
-    Changes of cube 'sales' since 1 commit, until now
+    Changes of cube 'sales' since the commits of 1 dataset, until now
       dataset  inserted  updated  deleted
       seed            0        1        0
     """
@@ -146,6 +147,11 @@ def describe_cube_changes(
         limit = checked_limit(rows) or 0
         changes = changes_between(cube, open_instrumented(store), since, until, limit)[0]
         return op.returned(changes, lambda found: sum(map(sum, (numbers for _, *numbers in found.totals()))))
+
+
+def state_text(since: Since) -> str:
+    """The argument ``since`` in a line."""
+    return f"the commits of {pluralize(len(since), 'dataset')}" if isinstance(since, Mapping) else str(since)
 
 
 def changes_between(
@@ -158,7 +164,7 @@ def changes_between(
     check_change_type(schema.names, f"Cube {cube.uuid_prefix!r}")
     changes = CubeChanges(
         cube=cube.uuid_prefix,
-        since=since_text(since),
+        since=state_text(since),
         until="now" if until is None else str(until),
         counts=_counts(cube, store, then, now),
         first=_first(iter_changes(*plans, store), changes_schema(schema), limit),

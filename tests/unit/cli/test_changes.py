@@ -99,3 +99,13 @@ def test_rows_have_a_place(run, first, output, code, message):
     ran = run("my_cube", "changes", "--since", first, "--output", output)
     assert (ran.code, ran.out) == (code, "")
     assert ran.err.startswith(f"Error: {message}")
+
+
+def test_a_report_says_what_changed(run, folder, first):
+    page = run("my_cube", "report", "--output", "-", "--changed-since", first[:8]).out
+    assert f'<h2>What changed</h2><p class="quiet">Since {first}.' in page
+    assert "What changed" not in run("my_cube", "report", "--output", "-").out
+    ran = run("my_cube", "report", "--changed-since", "nope")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("Error: Could not find commit nope;")
+    assert not (folder / "my_cube.html").exists()
