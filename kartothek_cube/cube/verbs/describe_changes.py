@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from kartothek_cube.core.display.html import Markup, escape, in_notebook
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.scan.changes import check_change_type
+from kartothek_cube.core.scan.changes import check_change_type, without_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.core.text import pluralize
@@ -160,14 +160,13 @@ def changes_between(
     """What `describe_cube_changes` returns, and the plans of the whole cube in both states."""
     then, now = load_states(cube, store, None, since, until)
     plans = plan_between(QueryArguments(cube), then, now, store)
-    schema = plans[1].plan.schema
-    check_change_type(schema.names, f"Cube {cube.uuid_prefix!r}")
+    check_change_type(plans[1].plan.schema.names, f"Cube {cube.uuid_prefix!r}")
     changes = CubeChanges(
         cube=cube.uuid_prefix,
         since=state_text(since),
         until="now" if until is None else str(until),
         counts=_counts(cube, store, then, now),
-        first=_first(iter_changes(*plans, store), changes_schema(schema), limit),
+        first=_first(plans, store, limit),
         keys=(*cube.dimension_columns, *cube.partition_columns),
     )
     return changes, plans
@@ -177,17 +176,20 @@ def _counts(cube: Cube, store: Store, then: Mapping[str, Snapshot], now: Mapping
     names = sorted(now, key=lambda name: (name != cube.seed_dataset, name))
     counts = np.zeros((len(KINDS), len(names)), dtype=np.int64)
     for i, name in enumerate(names):
-        for found in iter_dataset_changes(cube, then[name], now[name], store):
+        before = then.get(name) or without_files(now[name])
+        for found in iter_dataset_changes(cube, before, now[name], store):
             counts[:, i] += [found.inserted.num_rows, found.postimages.num_rows, found.deleted.num_rows]
     return pa.table({"dataset": pa.array(names, pa.string()), **dict(zip(KINDS, counts, strict=True))})
 
 
-def _first(changes: Generator[pa.Table, None, None], schema: pa.Schema, limit: int) -> pa.Table:
-    """The rows of so many changes."""
-    taken, left = [schema.empty_table()], limit
-    with closing(changes):  # stops the threads that read ahead
-        while left > 0 and (table := next(changes, None)) is not None:
+def _first(plans: tuple[StatePlan, StatePlan], store: Store, limit: int) -> pa.Table:
+    """The rows of so many changes of the whole cube."""
+    taken = [changes_schema(plans[1].plan.schema).empty_table()]
+    if not limit:
+        return taken[0]
+    with closing(iter_changes(*plans, store)) as changes:  # closed, threads read no further ahead
+        while limit > 0 and (table := next(changes, None)) is not None:
             begins = pc.not_equal(table.column(CHANGE_TYPE), "update_postimage").to_numpy()
-            taken.append(table.slice(0, int(np.searchsorted(np.cumsum(begins), left, side="right"))))
-            left -= int(begins.sum())
+            taken.append(table.slice(0, int(np.searchsorted(np.cumsum(begins), limit, side="right"))))
+            limit -= int(begins.sum())
     return pa.concat_tables(taken)

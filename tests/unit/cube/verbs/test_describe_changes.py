@@ -7,6 +7,7 @@ from collections import defaultdict
 from random import Random
 from xml.etree import ElementTree
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -25,6 +26,7 @@ from kartothek_cube import (
     update_cube,
 )
 from kartothek_cube.api.dataset import history, read_table_arrow, undo
+from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import HistoryUnavailable, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore
@@ -178,6 +180,27 @@ def test_counts_are_those_of_all_rows_of_both_states(store, seed):
             for since, then in random.sample(states, min(3, len(states))):
                 expected = {name: counted(then[name], now[name], dimensions[name]) for name in dimensions}
                 assert counts(store, since, rows=0) == expected, (seed, step)
+
+
+def test_small_partitions_are_compared_together_and_a_large_one_alone(tmp_path):
+    cube, store = Cube(["x"], ["p"], "many"), LocalStore(tmp_path)
+    sizes = [*[3] * 40, 60_000, *[3] * 40]
+    p = np.repeat(np.arange(len(sizes)), sizes)
+    rows = pa.table({"x": np.arange(len(p)), "p": p, "v": np.zeros(len(p)), "w": [f"{i % 7}" for i in range(len(p))]})
+    build_cube(rows, cube, store)
+    since = plan_cube_query(cube, store).commits
+    # In each partition one cell is new, one changes, and one moves to the next partition.
+    first = np.searchsorted(p, np.arange(len(sizes)))
+    kept = rows.take(pa.array(np.setdiff1d(np.arange(len(p)), first)))
+    moved = rows.take(pa.array(first)).set_column(1, "p", pa.array(np.roll(p[first], -1)))
+    other = rows.take(pa.array(first + 1)).set_column(2, "v", pa.array(np.ones(len(first))))
+    new = other.set_column(0, "x", pa.array(len(p) + np.arange(len(first))))
+    update_cube(pa.concat_tables([kept, moved]), cube, store, remove_conditions=C("p") >= 0)
+    append_to_cube(pa.concat_tables([other, new]), cube, store)
+    n = len(sizes)
+    with options(bytes_in_flight=2**23, threads=2):
+        found = describe_cube_changes(cube, store, since, rows=0)
+    assert found.totals() == [("seed", n, 2 * n, 0)]
 
 
 def test_only_partitions_whose_files_differ_are_read(store):
