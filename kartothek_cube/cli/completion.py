@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem, FishComplete, add_completion_
 
 from kartothek_cube.cli.context import LoadedCube, load_cube, open_source, session_of, store_names
 
-__all__ = ["columns", "cubes", "dataset", "datasets", "directories", "files", "partition_columns", "stores"]
+__all__ = ["columns", "commits", "cubes", "dataset", "datasets", "directories", "files", "partition_columns", "stores"]
 
 # Commands that need no cube.
 STORE_WIDE = ("check-migration", "sql")
@@ -72,6 +72,14 @@ def partition_columns(ctx: click.Context) -> Collection[str]:
     loaded = _cube(ctx)
     indexed = (column for dataset in loaded.datasets.values() for column in dataset.snapshot.secondary_columns)
     return {*loaded.cube.partition_columns, *loaded.cube.index_columns, *indexed}
+
+
+@_offering
+def commits(ctx: click.Context) -> Collection[str]:
+    """The commits of the cube that are kept, as short as `history` shows them on a terminal."""
+    from kartothek_cube.cli.commands.history import commits_of, shortened
+
+    return [commit["commit"] for commit in shortened(commits_of(_cube(ctx), None)) if commit["commit"]]
 
 
 dataset = _offering(lambda ctx: _cube(ctx).datasets)

@@ -34,8 +34,19 @@ _MOMENT = "a commit, or how its id begins (`history` lists them), or a time such
     "--since 0f1e2d3c --until 9a8b7c6d",
     "--since 2024-01-31 --output changes.parquet",
 )
-@click.option("--since", metavar="<commit or time>", required=True, help=f"The older state: {_MOMENT}.")
-@click.option("--until", metavar="<commit or time>", help="The later state, in the same form.  [default: now]")
+@click.option(
+    "--since",
+    metavar="<commit or time>",
+    required=True,
+    shell_complete=completion.commits,
+    help=f"The older state: {_MOMENT}.",
+)
+@click.option(
+    "--until",
+    metavar="<commit or time>",
+    shell_complete=completion.commits,
+    help="The later state, in the same form.  [default: now]",
+)
 @where_option
 @columns_option
 @click.option("--limit", metavar="N", type=click.IntRange(min=0), help="Stop after so many rows.")

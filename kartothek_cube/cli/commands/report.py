@@ -18,6 +18,7 @@ __all__ = ["command"]
 @click.option(
     "--changed-since",
     metavar="<commit or time>",
+    shell_complete=completion.commits,
     help="Show what changed since a commit, or how its id begins, or a time.",
 )
 @click.option(

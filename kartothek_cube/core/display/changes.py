@@ -42,8 +42,16 @@ def changed_rows(changes: pa.Table) -> tuple[ChangedRow, ...]:
     >>> changed_rows(pa.table({"_change_type": ["insert"], "UNITS": [3], "PRICE": [None]}))
     (('insert', '3', None),)
     """
-    columns = [[None if v is None else str(v) for v in column.to_pylist()] for column in changes.columns]
-    return tuple(zip(*columns, strict=True))
+    return tuple(zip(*map(_texts, changes.columns), strict=True))
+
+
+def _texts(column: pa.ChunkedArray) -> list[str | None]:
+    try:
+        values = column.to_pylist()
+    except (OverflowError, ValueError):
+        # Python has no dates after the year 9999.
+        values = column.cast(pa.string()).to_pylist()
+    return [None if value is None else str(value) for value in values]
 
 
 def changes_table(columns: Mapping[str, str], rows: Sequence[ChangedRow], keys: Sequence[str]) -> Markup:
