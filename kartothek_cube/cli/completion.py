@@ -14,6 +14,8 @@ __all__ = ["columns", "commits", "cubes", "dataset", "datasets", "directories", 
 
 # Commands that need no cube.
 STORE_WIDE = ("check-migration", "sql")
+# As `history` shows them on a terminal.
+_SHORT = 8
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -76,10 +78,11 @@ def partition_columns(ctx: click.Context) -> Collection[str]:
 
 @_offering
 def commits(ctx: click.Context) -> Collection[str]:
-    """The commits of the cube that are kept, as short as `history` shows them on a terminal."""
-    from kartothek_cube.cli.commands.history import commits_of, shortened
+    """How the ids of the kept commits of the cube begin."""
+    from kartothek_cube.core.dataset.history import history
 
-    return [commit["commit"] for commit in shortened(commits_of(_cube(ctx), None)) if commit["commit"]]
+    loaded = _cube(ctx)
+    return {commit[:_SHORT] for d in loaded.datasets.values() for commit in history(d.uuid, loaded.store)["commit"]}
 
 
 dataset = _offering(lambda ctx: _cube(ctx).datasets)
