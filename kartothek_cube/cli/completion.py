@@ -82,7 +82,9 @@ def commits(ctx: click.Context) -> Collection[str]:
     from kartothek_cube.core.dataset.history import history
 
     loaded = _cube(ctx)
-    return {commit[:_SHORT] for d in loaded.datasets.values() for commit in history(d.uuid, loaded.store)["commit"]}
+    return {
+        commit[:_SHORT] for d in loaded.datasets.values() for commit in history(d.uuid, loaded.store)["commit"].dropna()
+    }
 
 
 dataset = _offering(lambda ctx: _cube(ctx).datasets)
