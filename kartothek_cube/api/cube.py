@@ -33,6 +33,7 @@ from kartothek_cube.cube.verbs.compact import compact_cube
 from kartothek_cube.cube.verbs.copy import copy_cube
 from kartothek_cube.cube.verbs.delete import delete_cube
 from kartothek_cube.cube.verbs.describe import CubeDescription, describe_cube, list_cubes
+from kartothek_cube.cube.verbs.describe_changes import CubeChanges, describe_cube_changes
 from kartothek_cube.cube.verbs.discover import open_cube
 from kartothek_cube.cube.verbs.indices import build_cube_index, drop_cube_index
 from kartothek_cube.cube.verbs.query import iter_cube, load_group, plan_cube_query, query_cube, query_cube_arrow
@@ -54,6 +55,7 @@ __all__ = [
     "Condition",
     "Conjunction",
     "Cube",
+    "CubeChanges",
     "CubeDescription",
     "CubeReport",
     "EqualityCondition",
@@ -81,6 +83,7 @@ __all__ = [
     "cube_report",
     "delete_cube",
     "describe_cube",
+    "describe_cube_changes",
     "drop_cube_index",
     "extend_cube",
     "iter_cube",

@@ -22,6 +22,7 @@ __all__ = ["BARE", "COMMANDS", "LazyGroup", "cli"]
 # Command → first line of its help, so that the list of commands loads none of them. Help and
 # completion import in 0.05 s; the verbs, which import Arrow, take 0.8 s or more.
 COMMANDS: Mapping[str, str] = {
+    "changes": "Count what came, went or changed since a commit or a time.",
     "check-migration": "Say what of a store of kartothek reads differently here.",
     "cleanup": "Remove files that the cube does not need any more.",
     "compact": "Merge small files into larger ones.",

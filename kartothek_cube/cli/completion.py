@@ -10,10 +10,12 @@ from click.shell_completion import CompletionItem, FishComplete, add_completion_
 
 from kartothek_cube.cli.context import LoadedCube, load_cube, open_source, session_of, store_names
 
-__all__ = ["columns", "cubes", "dataset", "datasets", "directories", "files", "partition_columns", "stores"]
+__all__ = ["columns", "commits", "cubes", "dataset", "datasets", "directories", "files", "partition_columns", "stores"]
 
 # Commands that need no cube.
 STORE_WIDE = ("check-migration", "sql")
+# As `history` shows them on a terminal.
+_SHORT = 8
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -72,6 +74,17 @@ def partition_columns(ctx: click.Context) -> Collection[str]:
     loaded = _cube(ctx)
     indexed = (column for dataset in loaded.datasets.values() for column in dataset.snapshot.secondary_columns)
     return {*loaded.cube.partition_columns, *loaded.cube.index_columns, *indexed}
+
+
+@_offering
+def commits(ctx: click.Context) -> Collection[str]:
+    """How the ids of the kept commits of the cube begin."""
+    from kartothek_cube.core.dataset.history import history
+
+    loaded = _cube(ctx)
+    return {
+        commit[:_SHORT] for d in loaded.datasets.values() for commit in history(d.uuid, loaded.store)["commit"].dropna()
+    }
 
 
 dataset = _offering(lambda ctx: _cube(ctx).datasets)

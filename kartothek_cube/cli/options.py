@@ -195,4 +195,4 @@ def as_of(function: F) -> F:
         "The cube as it was then: a commit, or how its id begins (`history` lists them), "
         "or a time such as 2024-01-31T12:00."
     )
-    return click.option("--as-of", metavar="<commit or time>", help=text)(function)
+    return click.option("--as-of", metavar="<commit or time>", shell_complete=completion.commits, help=text)(function)

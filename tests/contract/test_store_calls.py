@@ -104,6 +104,7 @@ WITHOUT_STORE = {
             "Condition",
             "Conjunction",
             "Cube",
+            "CubeChanges",
             "CubeDescription",
             "CubeReport",
         ),

@@ -608,6 +608,15 @@ def before_one_more(s: Any, z: Z) -> object:
     return noted
 
 
+def changed(s: Any, z: Z) -> object:
+    """The commits of a cube before K appends to each of its datasets."""
+    built(s, z)
+    commits = cube_api.plan_cube_query(cube_of(z), s).commits
+    for n in range(1, z.K):
+        cube_api.append_to_cube(frames(z, z.P, 100 * n), cube_of(z), s)
+    return commits
+
+
 def i0(z: Z) -> Any:
     return C("i0") == 0
 
@@ -695,6 +704,14 @@ CUBE_CASES = [
         "D changed, 1+D list, D*P tail",
     ),
     look("describe_cube", "", lambda s, z, g: cubes.describe_cube("cube", s), *PLANNED),
+    look(
+        "describe_cube_changes",
+        "all partitions",
+        lambda s, z, g: cubes.describe_cube_changes(cube_of(z), s, g),
+        "D get_versioned, 1 list, D*K get, I contains, D*P+2*D*K*P tail",
+        "D changed, 1 list, D*K get, I contains, D*P+2*D*K*P tail",
+        make=changed,
+    ),
     look("list_cubes", "", lambda s, z, g: cubes.list_cubes(s), "1 list"),
     look("open_cube", "", lambda s, z, g: cubes.open_cube("cube", s), *PLANNED),
     look("discover_cube", "", lambda s, z, g: discover_api.discover_cube("cube", s), *PLANNED),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL",
+    "columns",
     "conditions_in",
     "conditions_of",
     "groups_of",
@@ -45,15 +46,19 @@ def where(function: F) -> F:
     return option(function)
 
 
+def columns(function: F) -> F:
+    """``--columns``."""
+    text = "Payload columns: comma separated globs; an empty text for none.  [default: all]"
+    return click.option("--columns", metavar="<patterns>", shell_complete=completion.columns, help=text)(function)
+
+
 def question(function: F) -> F:
     """``--where``, ``--columns``, ``--by`` and ``--as-of``."""
     from kartothek_cube.cli.options import as_of
 
     by = "Indexed columns: the result comes group by group."
-    columns = "Payload columns: comma separated globs; an empty text for none.  [default: all]"
     by_option = click.option("--by", metavar="<columns>", shell_complete=completion.partition_columns, help=by)
-    columns_option = click.option("--columns", metavar="<patterns>", shell_complete=completion.columns, help=columns)
-    return where(columns_option(by_option(as_of(function))))
+    return where(columns(by_option(as_of(function))))
 
 
 def conditions_of(texts: tuple[str, ...], loaded: LoadedCube) -> Conjunction:

@@ -52,8 +52,12 @@ _STYLE = (
     ".kartothek-cube.kartothek-cube pre{white-space:pre-wrap;margin:.3em 0 .6em 1em}"
     ".kartothek-cube.kartothek-cube tfoot td{font-weight:bold}"
     ".kartothek-cube.kartothek-cube :is(.error,.warning){font-weight:bold;white-space:nowrap}"
-    ".kartothek-cube .error{color:#d13c3c;color:color-mix(in srgb,currentColor 40%,#d13c3c)}"
-    ".kartothek-cube .warning{color:#a06a00;color:color-mix(in srgb,currentColor 40%,#a06a00)}"
+    ".kartothek-cube :is(.error,.delete,del){color:#d13c3c;color:color-mix(in srgb,currentColor 40%,#d13c3c)}"
+    ".kartothek-cube :is(.warning,.update){color:#a06a00;color:color-mix(in srgb,currentColor 40%,#a06a00)}"
+    ".kartothek-cube :is(.insert,ins){color:#2a8a45;color:color-mix(in srgb,currentColor 40%,#2a8a45)}"
+    # The two images of an update are one row; not by colour alone is it said which is the new one.
+    ".kartothek-cube.kartothek-cube td.before{border-bottom:0;padding-bottom:0}"
+    ".kartothek-cube ins{text-decoration:none;font-weight:bold}"
     # A chart keeps its letters readable and scrolls sideways if there is no room.
     ".kartothek-cube .kartothek-plan{max-width:max(100%,90em)}"
     "@media print{.kartothek-cube.kartothek-cube{overflow:visible}.kartothek-cube tr{break-inside:avoid}}"
@@ -129,8 +133,10 @@ def _row(cells: Sequence[str], numbers: Collection[int]) -> str:
     return f"<tr>{''.join(table_cell(text, 'n' if i in numbers else '') for i, text in enumerate(cells))}</tr>"
 
 
-def table_cell(text: str, style: str = "") -> Markup:
+def table_cell(text: str, style: str = "", *, span: int = 1) -> Markup:
     """A table cell of a class of the style sheet; a very long word may break anywhere.
+
+    ``span`` is the number of rows that it takes.
 
     Examples
     --------
@@ -139,7 +145,8 @@ def table_cell(text: str, style: str = "") -> Markup:
     """
     is_long = _LONG_WORD.search(_TAG.sub(" ", text) if isinstance(text, Markup) else text) is not None
     classes = " ".join(filter(None, (style, "w" * is_long)))
-    return Markup(f'<td class="{classes}">{escape(text)}</td>' if classes else f"<td>{escape(text)}</td>")
+    attributes = f' class="{classes}"' * bool(classes) + f' rowspan="{span}"' * (span > 1)
+    return Markup(f"<td{attributes}>{escape(text)}</td>")
 
 
 def code(text: str) -> Markup:

@@ -49,7 +49,7 @@ from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.typing import Since
 
-__all__ = ["load_members_of", "make_plan", "plan_members", "plan_query", "plan_states"]
+__all__ = ["load_members_of", "make_plan", "plan_between", "plan_members", "plan_query", "plan_states"]
 
 # With fewer numbers than 1/64 of their range, sorting them is faster than a mask of the range.
 _FEW = 64
@@ -104,7 +104,15 @@ def plan_states(arguments: QueryArguments, since: Since, store: Store) -> tuple[
         raise InvalidInput(
             "changed_since and since cannot go together with datasets that are loaded already: give their ids."
         )
-    then, now = load_states(arguments.cube, store, arguments.datasets, since, arguments.as_of)
+    return plan_between(
+        arguments, *load_states(arguments.cube, store, arguments.datasets, since, arguments.as_of), store
+    )
+
+
+def plan_between(
+    arguments: QueryArguments, then: Mapping[str, Snapshot], now: Mapping[str, Snapshot], store: Store
+) -> tuple[StatePlan, StatePlan]:
+    """Plan a query of two states of `load_states`, as `plan_states`."""
     plan = plan_members(arguments, now, store)
     for role in plan.context.roles:
         columns = {*role.columns, *(clause.column for clause in role.clauses)}

@@ -26,11 +26,11 @@ _FLIP = 4
 
 _LIGHT = (
     "--bg:#ffffff;--fg:#1c2530;--quiet:#586573;--line:#dde3e9;--soft:#f5f7f9;--mark:#1f67a5;"
-    "--error:#b3261e;--warning:#8a5a00;--info:#586573;"
+    "--error:#b3261e;--warning:#8a5a00;--info:#586573;--insert:#1d7339;"
 )
 _DARK = (
     "--bg:#11161b;--fg:#e4e9ee;--quiet:#9aa7b4;--line:#2b343d;--soft:#181f26;--mark:#57a1d6;"
-    "--error:#ff8f85;--warning:#e8b04a;--info:#9aa7b4;"
+    "--error:#ff8f85;--warning:#e8b04a;--info:#9aa7b4;--insert:#63c985;"
 )
 _LIGHT_THEME = (_LIGHT, _HEAT_LIGHT, ("#1c2530", "#ffffff"))
 _DARK_THEME = (_DARK, _HEAT_DARK, ("#e4e9ee", "#0b1015"))
@@ -112,6 +112,13 @@ max-width:26em;overflow-wrap:anywhere;position:sticky;left:0;background:var(--bg
 .kartothek-report svg{display:block;width:100%;height:36px;overflow:visible}
 .kartothek-report svg .area{fill:var(--mark);opacity:.16}
 .kartothek-report svg .step{fill:none;stroke:var(--mark);stroke-width:1.5;vector-effect:non-scaling-stroke}
+.kartothek-report :is(.insert,ins){color:var(--insert)}
+.kartothek-report :is(.delete,del){color:var(--error)}
+.kartothek-report .update{color:var(--warning)}
+.kartothek-report .q{color:var(--quiet)}
+.kartothek-report ins{text-decoration:none;font-weight:600}
+.kartothek-report td.before{border-bottom:0;padding-bottom:0}
+.kartothek-report .scroll+.scroll{margin-top:20px}
 .kartothek-report details{margin:8px 0}
 .kartothek-report summary{cursor:pointer;color:var(--quiet)}
 .kartothek-report td details{margin:0}

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
+from kartothek_cube.core.display.changes import ChangeCounts, ChangedRow
 from kartothek_cube.core.maintenance.verify.report import Severity
 
-__all__ = ["BETWEEN", "Advice", "DatasetFacts", "Growth", "HeatMap", "Histogram", "IndexFacts", "ReportFacts"]
+__all__ = [
+    "BETWEEN",
+    "Advice",
+    "ChangeFacts",
+    "DatasetFacts",
+    "Growth",
+    "HeatMap",
+    "Histogram",
+    "IndexFacts",
+    "ReportFacts",
+]
 
 # Between the first and the last partition of a band.
 BETWEEN = " … "
@@ -122,6 +133,35 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeFacts:
+    """What changed since a commit or moment.
+
+    Attributes
+    ----------
+    since : str
+        The older state.
+    counts : tuple
+        Each dataset, with how many of its cells were inserted, updated, and deleted.
+    columns : Mapping[str, str]
+        Columns of a query with their types.
+    first : tuple
+        The first rows that changed: the kind of the change, then the values as text.
+    partitions : tuple
+        Whether partitions of the cube are ``changed``, ``new``, ``removed`` or ``unchanged`` by
+        their files; how many are, and the values of the first ones.
+    note : str
+        Why nothing is known of the changes.
+    """
+
+    since: str
+    counts: tuple[ChangeCounts, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    first: tuple[ChangedRow, ...] = ()
+    partitions: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ReportFacts:
     """Everything that a report of a cube shows.
 
@@ -139,6 +179,8 @@ class ReportFacts:
         Partitions × datasets.
     sizes : Histogram
         Sizes of all files.
+    changes : ChangeFacts, optional
+        What changed since a state, if one was asked for.
     """
 
     uuid_prefix: str
@@ -152,6 +194,7 @@ class ReportFacts:
     indices: tuple[IndexFacts, ...]
     growth: tuple[Growth, ...]
     advice: tuple[Advice, ...]
+    changes: ChangeFacts | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The facts as plain dicts and lists."""

@@ -10,19 +10,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.sort_keys import IntArray, pack
+from kartothek_cube.core.arrow.sort_keys import IntArray, pack, take_rows
 from kartothek_cube.core.metadata.history_entry import HistoryEntry
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.cube.cube import Cube, get_payload_subset, visible_columns
+from kartothek_cube.cube.query.changes import StatePlan, changed_pairs
 from kartothek_cube.cube.query.plan_chart import bands, show_value
 from kartothek_cube.cube.report.facts import BETWEEN, DatasetFacts, Growth, HeatMap, Histogram, IndexFacts
 
-__all__ = ["CubeStatistics", "dataset_facts", "growth_of", "heat_map", "histogram", "index_facts"]
+__all__ = ["CubeStatistics", "changed_partitions", "dataset_facts", "growth_of", "heat_map", "histogram", "index_facts"]
 
 # The most that a page shows well.
 _MAX_ROWS = 30
 _MAX_POINTS = 240
+_MAX_LABELS = 12
 # Half decades, from 1 kB to 3 TB.
 _EDGES = (0, *(d * 10**e for e in range(3, 13) for d in (1, 3)))
 
@@ -122,6 +124,19 @@ def _labels(values: Sequence[pa.Table], firsts: IntArray, starts: IntArray) -> l
 
     edges = ((int(a), int(b) - 1) for a, b in pairwise(starts))
     return [label(a) if a == b else f"{label(a)}{BETWEEN}{label(b)}" for a, b in edges]
+
+
+def changed_partitions(before: StatePlan, after: StatePlan) -> tuple[tuple[str, int, tuple[str, ...]], ...]:
+    """The partitions of a cube whose files differ in two states, as `ChangeFacts` has them."""
+    then, now = changed_pairs(before, after)
+    keys = [state.plan.group_keys() for state in (before, after)]
+    kinds = {"changed": (now[(now >= 0) & (then >= 0)], 1), "new": (now[then < 0], 1), "removed": (then[now < 0], 0)}
+    found = []
+    for kind, (positions, side) in kinds.items():
+        rows = take_rows(keys[side], np.sort(positions)[:_MAX_LABELS]).to_pylist()
+        found.append((kind, len(positions), tuple(", ".join(map(show_value, row.values())) for row in rows)))
+    same = keys[1].num_rows - int(np.count_nonzero(now >= 0))
+    return (*found, ("unchanged", same, ()))
 
 
 # --- sizes, indices, growth -----------------------------------------------------------------------

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from kartothek_cube.core.display.changes import changes_table, counts_table
 from kartothek_cube.core.display.html import Markup, code, details, escape, or_dash, show_bytes, show_count, table
 from kartothek_cube.core.maintenance.verify.report import SEVERITIES
-from kartothek_cube.core.text import pluralize
+from kartothek_cube.core.text import pluralize, shortened
 from kartothek_cube.cube.report.charts import STYLE, bar, heat_figure, histogram_table, sparkline
 from kartothek_cube.cube.report.facts import Advice, DatasetFacts, IndexFacts, ReportFacts
 
 __all__ = ["article", "page"]
 
 _SHOWN_COLUMNS = 8
+_LABEL = 40
 # Two heat maps fit side by side up to this number of datasets.
 _SIDE_BY_SIDE = 4
 _WORDS = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "info": ("remark", "remarks")}
@@ -37,6 +39,7 @@ def article(facts: ReportFacts) -> Markup:
     parts = (
         _head(facts),
         _health(facts.advice),
+        _changes(facts),
         _structure(facts),
         _partitions(facts),
         _files(facts),
@@ -102,6 +105,29 @@ def _advice_list(advice: Iterable[Advice]) -> Markup:
         more = details(f"{len(a.more):,} more of them", subjects) if a.more else ""
         items.append(f'<li class="{a.severity}">{head}<br>{escape(a.message)}{lines}{more}</li>')
     return Markup(f'<ul class="advice">{"".join(items)}</ul>')
+
+
+# --- what changed ---------------------------------------------------------------------------------
+
+
+def _changes(facts: ReportFacts) -> Markup:
+    changes, title = facts.changes, "What changed"
+    if changes is None:
+        return Markup("")
+    if changes.note:
+        return _section(title, f"Since {changes.since}: {changes.note}")
+    total, rows = sum(n for _, n, _ in changes.partitions) or 1, []
+    for kind, n, labels in changes.partitions:
+        names = " · ".join(shortened(label, _LABEL) for label in labels) + " · …" * (n > len(labels) > 0)
+        rows.append((kind, bar(n / total, f"{n:,}"), names))
+    keys = (*facts.dimensions, *facts.partitions)
+    return _section(
+        title,
+        f"Since {changes.since}. Cells by dataset, and partitions of the cube by their files.",
+        _scroll(counts_table(changes.counts)),
+        _scroll(table(("partitions", "", "the first ones"), rows)),
+        _scroll(changes_table(changes.columns, changes.first, keys)),
+    )
 
 
 # --- structure ----------------------------------------------------------------------------------

@@ -15,20 +15,23 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import check_flag
 from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.display.changes import changed_rows
 from kartothek_cube.core.io.reader import file_rows
 from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_files
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.scan.changes import check_since
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.report.advice import advice_of
-from kartothek_cube.cube.report.facts import ReportFacts
+from kartothek_cube.cube.report.facts import ChangeFacts, ReportFacts
 from kartothek_cube.cube.report.measure import (
     CubeStatistics,
+    changed_partitions,
     dataset_facts,
     growth_of,
     heat_map,
@@ -36,13 +39,16 @@ from kartothek_cube.cube.report.measure import (
     index_facts,
 )
 from kartothek_cube.cube.report.page import article, page
+from kartothek_cube.cube.verbs.describe_changes import changes_between, state_text
 from kartothek_cube.cube.verbs.verify import Verified, verified
-from kartothek_cube.typing import StoreLike
+from kartothek_cube.errors import HistoryUnavailable
+from kartothek_cube.typing import Since, StoreLike
 
 __all__ = ["CubeReport", "cube_report"]
 
 # By default rows are counted up to this number of files: each costs the read of a footer.
 _COUNTED_FILES = 2_000
+_SHOWN_CHANGES = 10
 
 
 class CubeReport(str):
@@ -114,6 +120,7 @@ def cube_report(
     deep: bool = False,
     rows: bool | None = None,
     now: datetime | None = None,
+    changed_since: Since | None = None,
     options: Overrides | None = None,
 ) -> CubeReport:
     """Report the structure, sizes and health of a cube as one self-contained HTML page.
@@ -136,6 +143,8 @@ def cube_report(
         Whether to count rows, which reads the footer of every file. By default up to 2,000 files.
     now : datetime, optional
         The moment that the page names; by default the present.
+    changed_since : str, datetime or dict, optional
+        Show what changed since this state, as ``since`` of `describe_cube_changes`.
     options : optional
         What `options` returns: settings for this call.
 
@@ -151,6 +160,8 @@ def cube_report(
         If the cube has no dataset in the store.
     OSError
         If the store cannot be read.
+    HistoryUnavailable
+        If history does not reach back to ``changed_since``.
 
     Examples
     --------
@@ -168,12 +179,30 @@ def cube_report(
     True
     """
     with operation("cube_report", options, cube=cube):
+        if changed_since is not None and not isinstance(changed_since, Mapping):
+            check_since(changed_since)
         opened = open_instrumented(store)
         verification = verified(cube, opened, deep=check_flag(deep, "deep"))
         files = sum(len(s.partitions) for s in verification.members.values())
         count = files <= _COUNTED_FILES if rows is None else check_flag(rows, "rows")
         statistics = _read_statistics(opened, verification, count=count)
-        return CubeReport(_facts(opened, verification, statistics, now or datetime.now(UTC)))
+        changes = None if changed_since is None else _changes(opened, verification.cube, changed_since)
+        return CubeReport(_facts(opened, verification, statistics, now or datetime.now(UTC), changes))
+
+
+def _changes(store: Store, cube: Cube | None, since: Since) -> ChangeFacts:
+    """What changed since a state; a note where the cube is too damaged to tell."""
+    if cube is None:
+        return ChangeFacts(state_text(since), note="The metadata describe no cube.")
+    try:
+        found, plans = changes_between(cube, store, since, None, _SHOWN_CHANGES)
+    except HistoryUnavailable:
+        raise
+    except DAMAGE as error:
+        return ChangeFacts(state_text(since), note=str(error))
+    columns = {field.name: str(field.type) for field in plans[1].plan.schema}
+    first = changed_rows(found.first)
+    return ChangeFacts(found.since, tuple(found.totals()), columns, first, changed_partitions(*plans))
 
 
 # --- figures ------------------------------------------------------------------------------------
@@ -224,7 +253,11 @@ def _file_sizes(store: Store, subject: Inspection, *, ask: bool) -> IntArray:
 
 
 def _facts(
-    store: Store, verification: Verified, statistics: Mapping[str, CubeStatistics], now: datetime
+    store: Store,
+    verification: Verified,
+    statistics: Mapping[str, CubeStatistics],
+    now: datetime,
+    changes: ChangeFacts | None,
 ) -> ReportFacts:
     cube = verification.cube
     columns = cube.partition_columns if cube is not None else ()
@@ -250,4 +283,5 @@ def _facts(
             ordered,
             readable=cube is not None and len(statistics) == len(verification.passes),
         ),
+        changes=changes,
     )

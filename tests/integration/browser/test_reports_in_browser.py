@@ -7,7 +7,18 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kartothek_cube import C, Cube, build_cube, collect_stats, cube_report, describe_cube, plan_cube_query, verify_cube
+from kartothek_cube import (
+    C,
+    Cube,
+    build_cube,
+    collect_stats,
+    cube_report,
+    describe_cube,
+    describe_cube_changes,
+    plan_cube_query,
+    verify_cube,
+)
+from kartothek_cube.core.dataset.history import history
 from kartothek_cube.core.stores.memory import MemoryStore
 from tests.support.browser import CHROMIUM, opened
 from tests.support.report_cubes import CUBE, full_store
@@ -58,8 +69,9 @@ def pages():
     """The pages by name."""
     store = full_store()
     plan = plan_cube_query(CUBE, store, C("q") == 2, partition_by="i1")
-    report = cube_report(CUBE, store)
-    tables = (describe_cube("cube", store), plan, collect_stats(CUBE, store), verify_cube(CUBE, store))
+    first = history("cube++seed", store)["commit"].iloc[-1]
+    report, changes = cube_report(CUBE, store, changed_since=first), describe_cube_changes(CUBE, store, first)
+    tables = (describe_cube("cube", store), plan, collect_stats(CUBE, store), changes, verify_cube(CUBE, store))
     return {
         "report": report.replace("<details>", "<details open>"),
         "notebook": notebook(*tables),

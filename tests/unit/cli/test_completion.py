@@ -5,6 +5,7 @@ from click.shell_completion import ShellComplete, get_completion_class
 
 from kartothek_cube.cli import cli
 from kartothek_cube.cli.app import COMMANDS
+from kartothek_cube.core.dataset.history import history
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -51,6 +52,15 @@ def kinds(*words):
 )
 def test_the_shell_is_offered(words, expected):
     assert offered(*words) == expected
+
+
+@pytest.mark.parametrize(
+    "words", [["changes", "--since"], ["changes", "--until"], ["query", "--as-of"], ["report", "--changed-since"]]
+)
+def test_commits_are_offered_as_history_shows_them(folder, words):
+    commits = [commit for name in ("seed", "enrich", "un") for commit in history(f"my_cube++{name}", "store")["commit"]]
+    assert offered("my_cube", *words, "") == sorted(commit[:8] for commit in commits)
+    assert offered("nope", *words, "") == []
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ ARGUMENTS = {
     "rename": ["new"],
     "undo": ["seed"],
     "query": ["--where", "x > 1"],
+    "changes": ["--since", "2024-01-01"],
 }
 CALLS = [[name, *ARGUMENTS.get(name, [])] for name in COMMANDS if name != "sql"]  # takes no cube
 NEEDS_CUBE = [call for call in CALLS if call[0] != "check-migration"]

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kartothek_cube.core.display.changes import changed_rows, changes_table, counts_table
 from kartothek_cube.core.display.html import (
     Markup,
     code,
@@ -66,8 +68,8 @@ def test_what_is_no_markup_is_escaped_in_tables():
 def test_what_a_notebook_shows_says_no_colour_of_text_or_ground():
     style = in_notebook(Markup("")).split("<style>")[1]
     assert "background" not in style
-    assert style.count(";color:color-mix(in srgb,currentColor") == style.count("color:#") == 2, (
-        "errors and warnings, mixed with the colour of the text"
+    assert style.count(";color:color-mix(in srgb,currentColor") == style.count("color:#") == 3, (
+        "errors, warnings and what is new, mixed with the colour of the text"
     )
 
 
@@ -83,3 +85,40 @@ def test_calls_are_code_and_words_are_not():
     assert code("compact_cube(cube, '<store>')") == "<code>compact_cube(cube, &#x27;&lt;store&gt;&#x27;)</code>"
     assert code("go back with undo(...), or restore <it>") == "go back with undo(...), or restore &lt;it&gt;"
     assert code("") == ""
+
+
+def test_values_of_changed_rows_are_texts_whatever_their_type():
+    table = pa.table(
+        {
+            "_change_type": ["insert"],
+            "null": pa.array([None], pa.int64()),
+            "list": [[1, None]],
+            "nan": [float("nan")],
+            "day": pa.array([2**25], pa.int32()).cast(pa.date32()),
+            "moment": pa.array([1], pa.timestamp("us", "UTC")),
+            "bytes": [b"\x00"],
+        }
+    )
+    assert changed_rows(table) == (
+        (
+            *("insert", None, "[1, None]", "nan", "<value out of range: 33554432>"),
+            *("1970-01-01 00:00:00.000001+00:00", "b'\\x00'"),
+        ),
+    )
+
+
+def test_no_change_has_no_table():
+    assert changes_table({"x": "int64"}, (), ("x",)) == ""
+    assert counts_table([("<seed>", 1_000, 0, 2)]).count("&lt;seed&gt;") == 1
+
+
+def test_numbers_that_changed_stay_on_the_right():
+    rows = (("update_preimage", "1", "5"), ("update_postimage", "1", None), ("delete", "2", ""))
+    html = changes_table({"x": "int64", "v": "double"}, rows, ("x",))
+    body = ElementTree.fromstring(f"<body>{html}</body>").find("table/tbody")
+    assert [[(cell.get("class"), cell.get("rowspan")) for cell in row] for row in body] == [
+        [("update", "2"), ("n", "2"), ("n before", None)],
+        [("n", None)],
+        [("delete", None), ("n", None), ("n", None)],
+    ]
+    assert ["".join(row.itertext()) for row in body] == ["update15", "null", "delete2''"]

@@ -102,5 +102,5 @@ def test_joins_are_told_apart_by_everybody(colours, eyes):
 def test_marks_in_notebooks(notebook):
     text, ground = NOTEBOOKS[notebook]
     marks = re.findall(r"color-mix\(in srgb,currentColor (\d+)%,(#\w{6})\)", in_notebook(Markup("")))
-    assert len(marks) == 2
+    assert len(marks) == 3
     assert [colour for share, colour in marks if contrast(mixed(text, colour, int(share) / 100), ground) < LEAST] == []

@@ -24,6 +24,7 @@ from kartothek_cube import (
     cube_report,
     open_store,
     options,
+    plan_cube_query,
     remove_partitions,
 )
 from kartothek_cube.core.display.html import show_count
@@ -37,9 +38,9 @@ from kartothek_cube.cube.report.charts import STYLE, heat_figure, level, sparkli
 from kartothek_cube.cube.report.facts import Growth, HeatMap
 from kartothek_cube.cube.report.measure import CubeStatistics, histogram
 from kartothek_cube.cube.report.page import page
-from kartothek_cube.errors import DatasetNotFound
+from kartothek_cube.errors import DatasetNotFound, HistoryUnavailable, InvalidType
 from kartothek_cube.testing.stores import CountingStore
-from tests.support.report_cubes import CUBE, full_store, many_partitions
+from tests.support.report_cubes import CUBE, full_store, many_partitions, rows
 
 NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
@@ -305,6 +306,54 @@ def test_a_report_is_a_value(report, store):
 def test_the_page_does_not_grow_with_the_partitions():
     sizes = [len(cube_report(*many_partitions(n))) for n in (60, 240)]
     assert sizes[1] < 1.1 * sizes[0]
+
+
+def test_what_changed_has_counts_partitions_and_rows():
+    store = full_store()
+    since = plan_cube_query(CUBE, store).commits
+    assert cube_report(CUBE, store).facts.changes is None
+    append_to_cube({"seed": rows(["b"], [1], n=1, v1=[9.0])}, CUBE, store)
+    new = rows(["new"], [1], n=2, v1=[9.0])
+    append_to_cube({"seed": new.set_column(0, "x", pa.array([100, 101]))}, CUBE, store)
+    remove_partitions(CUBE, store, Column("p") == "c & d", ktk_cube_dataset_ids=["seed"])
+    report = cube_report(CUBE, store, changed_since=since)
+    changes = report.facts.changes
+    assert changes.since == "the commits of 3 datasets"
+    assert changes.counts == (("seed", 2, 1, 6), ("once", 0, 0, 0), ("some", 0, 0, 0))
+    assert changes.partitions == (
+        ("changed", 1, ("b, 1",)),
+        ("new", 1, ("new, 1",)),
+        ("removed", 2, ("c & d, 1", "c & d, 2")),
+        ("unchanged", 3, ()),
+    )
+    assert sorted({row[0] for row in changes.first}) == ["delete", "insert", "update_postimage", "update_preimage"]
+    assert pickle.loads(pickle.dumps(report)).facts == report.facts
+    assert json.loads(report.facts.to_json())["changes"]["counts"][0] == ["seed", 2, 1, 6]
+    (section,) = [
+        part
+        for part in ElementTree.fromstring(report._repr_html_().replace("<br>", "")).iter("section")
+        if part[0].text == "What changed"
+    ]
+    _, partitions, first = section.iter("table")
+    assert ["".join(cell.itertext()) for cell in partitions[1][2]] == ["removed", "2", "c & d, 1 · c & d, 2"]
+    assert [element.text for element in first.iter("ins")] == ["9.0"]
+
+
+def test_a_state_that_is_no_state_is_refused_and_damage_is_shown():
+    store = full_store()
+    since = plan_cube_query(CUBE, store).commits
+    with pytest.raises(HistoryUnavailable):
+        cube_report(CUBE, store, changed_since="0" * 32)
+    with pytest.raises(InvalidType):
+        cube_report(CUBE, store, changed_since=7)
+    append_to_cube({"seed": rows(["b"], [1], n=1, v1=[9.0])}, CUBE, store)
+    for key in store.list("cube++seed/table/p=b/", recursive=True).keys:
+        store.delete(key)
+    report = cube_report(CUBE, store, changed_since=since)
+    assert "cube++seed/table/p=b/q=1/" in report.facts.changes.note
+    assert report.facts.changes.note.split("'")[0] in report
+    store.put("cube++seed.by-dataset-metadata.json", b"{")
+    assert cube_report(CUBE, store, changed_since=since).facts.changes.note
 
 
 def test_a_damaged_cube_has_a_report_too():

@@ -7,16 +7,31 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kartothek_cube import C, collect_stats, cube_report, describe_cube, plan_cube_query, verify_cube
+from kartothek_cube import (
+    C,
+    collect_stats,
+    cube_report,
+    describe_cube,
+    describe_cube_changes,
+    plan_cube_query,
+    verify_cube,
+)
+from kartothek_cube.core.dataset.history import history
 from kartothek_cube.cube.verbs.stats import CubeStats
 from tests.support.report_cubes import CUBE, EVIL, full_store
+
+
+def first_commit(store):
+    return history("cube++seed", store)["commit"].iloc[-1]
+
 
 SHOWN = {
     "description": lambda store: describe_cube("cube", store),
     "statistics": lambda store: collect_stats(CUBE, store),
     "verification": lambda store: verify_cube(CUBE, store),
     "plan": lambda store: plan_cube_query(CUBE, store, (C("p") != "b") & (C("v2") == "<b>a</b>"), partition_by="p"),
-    "report": lambda store: cube_report(CUBE, store),
+    "changes": lambda store: describe_cube_changes(CUBE, store, first_commit(store)),
+    "report": lambda store: cube_report(CUBE, store, changed_since=first_commit(store)),
 }
 
 
