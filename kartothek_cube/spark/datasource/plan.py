@@ -31,7 +31,7 @@ from kartothek_cube.errors import UnknownColumn
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
 from kartothek_cube.typing import StoreLike
 
-__all__ = ["CubeView", "DatasetView", "FileItem", "ReadTarget", "load_items", "view_of"]
+__all__ = ["CubeView", "DatasetView", "FileItem", "Item", "ReadTarget", "load_items", "view_of"]
 
 
 @dataclass(frozen=True, slots=True)
