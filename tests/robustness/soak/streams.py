@@ -1,5 +1,5 @@
-"""``python -m tests.robustness.soak.streams``: a process that streams one dataset into a second, and
-that into a third, is killed again and again; each has every row once.
+"""``python -m tests.robustness.soak.streams``: a process that streams one dataset into a second,
+and that into a third, is killed again and again; each has every row once.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ ROOT = Path(__file__).parents[3]
 # --- the process that streams ---------------------------------------------------------------------
 
 
-def stream(url: str, folder: Path, *, to_the_end: bool) -> None:
-    """Run both queries from their checkpoints; without an end, until killed."""
+def stream(url: str, folder: Path, links: int, *, to_the_end: bool) -> None:
+    """Run the queries from their checkpoints; without an end, until killed."""
     from tests.support.spark_sessions import prepare, started
 
     prepare()
@@ -38,7 +38,7 @@ def stream(url: str, folder: Path, *, to_the_end: bool) -> None:
 
     spark = started(SparkSession.builder.master("local[2]"), folder)
     register(spark)
-    for source, sink in pairwise(CHAIN):
+    for source, sink in pairwise(CHAIN[: links + 1]):
         frame = (
             spark.readStream.format("kartothek_cube")
             .options(store=url, dataset=source, maxFilesPerTrigger=5)
@@ -64,8 +64,8 @@ def stream(url: str, folder: Path, *, to_the_end: bool) -> None:
 class Streams:
     """Writes to the first dataset, and starts and kills the process that streams."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self.url = folder, f"hfs://{folder / 'store'}"
+    def __init__(self, folder: Path, links: int, seed: int) -> None:
+        self.folder, self.links, self.url = folder, links, f"hfs://{folder / 'store'}"
         self.random = Random(seed)
         self.rows: list[int] = []
         self.append()
@@ -86,7 +86,8 @@ class Streams:
             time.sleep(self.random.random())
 
     def start(self, *more: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.robustness.soak.streams", "--stream", str(self.folder), *more]
+        asked = ["--stream", str(self.folder), "--links", str(self.links), *more]
+        command = [sys.executable, "-m", "tests.robustness.soak.streams", *asked]
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         environment = {**os.environ, "PYTHONPATH": path}
         return subprocess.Popen(
@@ -98,7 +99,7 @@ class Streams:
         process = self.start()
         try:
             assert process.stdout is not None
-            for _ in range(self.random.randint(0, len(CHAIN) - 1)):
+            for _ in range(self.random.randint(0, self.links)):
                 assert process.stdout.readline(), "the process has ended by itself"
             self.write()
             assert process.poll() is None, "the process has ended by itself"
@@ -112,13 +113,13 @@ class Streams:
         process = self.start("--to-the-end")
         process.communicate(timeout=600)
         assert process.returncode == 0
-        for dataset in CHAIN:
+        for dataset in CHAIN[: self.links + 1]:
             assert sorted(read_table_arrow(dataset, self.url)["x"].to_pylist()) == self.rows, dataset
 
 
-def run_streams(folder: Path, kills: int, seed: int = 0) -> int:
-    """The number of rows that came through."""
-    streams = Streams(folder, seed)
+def run_streams(folder: Path, kills: int, links: int, seed: int = 0) -> int:
+    """The number of rows that came through; ``links`` is the number of queries."""
+    streams = Streams(folder, links, seed)
     for _ in range(kills):
         streams.life()
     streams.check()
@@ -134,14 +135,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.robustness.soak.streams")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--links", type=int, default=len(CHAIN) - 1, help="the number of queries in sequence")
     parser.add_argument("--stream", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--to-the-end", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.stream is not None:
-        stream(f"hfs://{asked.stream / 'store'}", asked.stream, to_the_end=asked.to_the_end)
+        stream(f"hfs://{asked.stream / 'store'}", asked.stream, asked.links, to_the_end=asked.to_the_end)
         return 0
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        rows = run_streams(Path(folder), asked.kills, asked.seed)
+        rows = run_streams(Path(folder), asked.kills, asked.links, asked.seed)
     say(f"{rows} rows, {asked.kills} kills, seed {asked.seed}")
     return 0
 
