@@ -234,7 +234,7 @@ def stream_in(places: Places, size: str, report: Report) -> bool:
         show_state(places)
         noted, there = batches_noted(places), last_week(places)
         say(
-            f"The cube has week {there}. Spark has noted {noted} finished batches, "
+            f"The cube has week {there}. Spark has noted {noted} of {middle + 1} batches, "
             f"the last one of week {weeks[noted - 1]}: it has to repeat week {there}.\n "
         )
 
@@ -272,14 +272,14 @@ def stream_out(places: Places, size: str, report: Report) -> bool:
     ):
         run_and_kill(places, size, 1)
         sales, fed = (read_table_arrow(uuid, places.store, columns=["WEEK"]).num_rows for uuid in (SALES, FEED))
-        say(f"{FEED} has {fed:,} of {sales:,} rows. Spark has noted {batches_noted(places)} of 2 batches.\n ")
+        say(f"{FEED} has {fed:,} of {sales:,} rows, and Spark has noted {batches_noted(places)} of 2 batches.\n ")
 
     with report.step(
         "Compact, and start again",
-        "Meanwhile the files of the cube are compacted. The stream reads its other slices from the files before.",
+        "Meanwhile the cube is compacted. The stream reads its other slices from the files of before.",
     ):
-        for compaction in compact_cube(CUBE, places.store).values():
-            say(str(compaction))
+        compaction = compact_cube(CUBE, places.store)["sales"]
+        say(f"{compaction.files_before} files of the sales became {compaction.files_after}.\n ")
         run_to_the_end(places, size)
 
     with report.step("Check", f"The rows in {FEED}, against those of the cube."):
