@@ -99,7 +99,7 @@ class CubeStreamReader(SupportsTriggerAvailableNow, DataSourceStreamReader):
     def latestOffset(  # noqa: N802
         self, start: Mapping[str, str | int] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, str | int]:
-        """The end of the next micro-batch. PySpark 4.1 passes no arguments."""
+        """The end of the next micro-batch. PySpark 4.1 passes no arguments, so it has all rows."""
         with task_errors():
             if start is None:
                 return Offset(_commit_of(self._newest())).json()

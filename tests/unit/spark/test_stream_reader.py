@@ -6,10 +6,10 @@ import json
 import pickle
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from kartothek_cube import Cube, append_to_cube, build_cube, options
 from kartothek_cube.api.dataset import (
@@ -46,10 +46,12 @@ class Query:
         in_task = pickle.loads(pickle.dumps(self.reader))
         return [tuple(row.values()) for part in parts for b in in_task.read(part) for row in b.to_pylist()]
 
-    def batch(self, limit=None):
-        """The rows of the next micro-batch; None without one."""
+    def batch(self, most=None):
+        """The rows of the next micro-batch; None without one. ``most``: Spark's own limit."""
         start = self.start()
-        end = json.dumps(self.reader.latestOffset(json.loads(start), limit or self.reader.getDefaultReadLimit()))
+        # PySpark 4.1 knows no limits.
+        limit = SimpleNamespace(max_files=most or self.reader._options.max_files_per_trigger)
+        end = json.dumps(self.reader.latestOffset(json.loads(start), limit))
         if end == start:
             return None
         self.checkpoint.append(end)
@@ -134,7 +136,7 @@ def test_a_limit_cuts_inside_of_a_commit_and_joins_small_ones(sales):
     begin = {"startingCommit": commits(sales)[0]}
     assert xs(Query(sales, **begin, maxFilesPerTrigger="3").run()) == [[1, 2, 3], [4]]
     query = Query(sales, **begin, maxFilesPerTrigger="1")
-    assert xs([query.batch(), query.batch(), query.batch(ReadAllAvailable())]) == [[1], [2], [3, 4]]
+    assert xs([query.batch(), query.batch(), query.batch(most=99)]) == [[1], [2], [3, 4]]
 
 
 def test_a_stream_begins_with_a_commit_or_from_now_on(sales):
@@ -367,7 +369,17 @@ def test_the_end_is_pinned_for_what_is_available_now(sales):
     assert xs(query.run()) == [[1, 2, 3], [4]]
 
 
+def test_the_limit_is_that_of_the_option(sales):
+    limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.1 has no limits")
+    assert Query(sales, maxFilesPerTrigger="3").reader.getDefaultReadLimit() == limits.ReadMaxFiles(3)
+    everything = Query(sales)
+    assert everything.reader.getDefaultReadLimit() == limits.ReadAllAvailable()
+    found = everything.reader.latestOffset(everything.reader.initialOffset(), limits.ReadAllAvailable())
+    assert found == {"commit": commits(sales)[-1]}
+
+
 def test_a_release_of_spark_without_limits_reads_what_is_there(sales):
+    """PySpark 4.1 does not say where a micro-batch starts."""
     query = Query(sales, maxFilesPerTrigger="1")
     start = json.dumps(query.reader.initialOffset())
     middle = json.dumps(query.reader.latestOffset())
