@@ -12,8 +12,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kartothek_cube.core.expressions.conjunction import Conjunction
-from kartothek_cube.core.expressions.predicates import Predicates
 from kartothek_cube.core.io.reader import FileRequest
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.partitions import PartitionColumns
@@ -38,7 +36,7 @@ from kartothek_cube.spark.datasource.offsets import (
     whole,
 )
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
-from kartothek_cube.spark.datasource.plan import FileItem
+from kartothek_cube.spark.datasource.plan import FileItem, parse_conditions, predicates_of
 from kartothek_cube.spark.datasource.read import check_columns, packed, rows_of
 
 if TYPE_CHECKING:
@@ -135,6 +133,11 @@ class CubeStreamReader(SupportsTriggerAvailableNow, DataSourceStreamReader):
             if position == last:
                 return []
             steps = self._steps_after(position, last.commit)
+            if all(step.commit != last.commit for step in steps):
+                raise HistoryUnavailable(
+                    f"Dataset {self._uuid!r} has no commit {last.commit}, up to which a stream was about to read it. "
+                    "Is the checkpoint of another dataset, or the store an older copy? Begin with a new checkpoint."
+                )
             skip = self._options.skip_change_commits
             files = list(files_between(steps, position, last, self._uuid, skip=skip))
             return packed(self._options, self._items(files), self._cores)
@@ -149,7 +152,7 @@ class CubeStreamReader(SupportsTriggerAvailableNow, DataSourceStreamReader):
         # Columns are never dropped, so the newest schema has those of all files.
         schema = check_table(newest, table)
         columns = checked_columns(self._schema.names, schema, self._uuid)
-        predicates = _predicates(self._options.conditions, schema)
+        predicates = predicates_of(parse_conditions(self._options.conditions, schema))
         request = FileRequest(self._uuid, schema, columns, predicates)
         items = []
         for keys, group in groupby(files, key=itemgetter(0)):
@@ -194,13 +197,6 @@ class CubeStreamReader(SupportsTriggerAvailableNow, DataSourceStreamReader):
 
 def _offset(members: Mapping[str, str | int]) -> Offset:
     return Offset(**members)  # type: ignore[arg-type]
-
-
-def _predicates(conditions: str | None, schema: pa.Schema) -> Predicates | None:
-    if conditions is None:
-        return None
-    clauses = Conjunction.from_string(conditions, {f.name: f.type for f in schema}).clauses
-    return (tuple(clauses),) if clauses else None
 
 
 def _commit_of(newest: Snapshot) -> str:

@@ -6,6 +6,8 @@ import json
 import pickle
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
+from shutil import copytree
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -193,13 +195,52 @@ def test_types_are_those_of_a_batch_read_also_without_any_file(store_url):
     assert query.run() == [[(datetime(2024, 5, 1), 1)]]
 
 
-def test_a_dataset_of_a_cube_and_a_table(store_url):
+def test_a_table_of_several(store_url):
+    store_dataframes_as_dataset(store_url, "sales", [{"x": rows_of(1), "y": rows_of(2)}], partition_on=["p"])
+    query = Query(store_url, table="y")
+    assert query.run() == [[("a", 2)]]
+    update_dataset_from_dataframes([{"x": rows_of(4), "y": rows_of(5)}], store_url, "sales")
+    assert query.run() == [[("a", 5)]]
+
+
+def test_a_dataset_of_a_cube(store_url):
     cube = Cube(["x"], ["p"], "cube")
     build_cube(rows_of(1), cube, store_url)
     query = Query(store_url, cube="cube", dataset="seed")
     assert query.run() == [[("a", 1)]]
     append_to_cube(rows_of(2), cube, store_url)
     assert query.run() == [[("a", 2)]]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_histories_come_through_row_by_row_once(store_url, seed):
+    """Appends, compactions, replacements that are skipped, and restarts, in any order."""
+    random = Random(seed)
+    numbers, checkpoint, found = iter(range(10_000)), [], []
+    put(store_url, next(numbers))
+    expected = {0}
+    given = {"maxFilesPerTrigger": str(random.randint(1, 4)), "skipChangeCommits": "true"}
+    query = Query(store_url, checkpoint, **given)
+    for _ in range(25):
+        step = random.choice(["append"] * 3 + ["batch"] * 2 + ["compact", "replace", "restart", "metadata"])
+        new = [next(numbers) for _ in range(random.randint(1, 3))]
+        if step == "append":
+            rows = [rows_of(x, p=random.choice("abc")) for x in new]
+            update_dataset_from_dataframes([pa.concat_tables(rows)], store_url, "sales")
+            expected |= set(new)
+        elif step == "batch":
+            found += query.batch() or []
+        elif step == "compact":
+            compact_dataset("sales", store_url)
+        elif step == "replace" and checkpoint:
+            # Not before the first batch: the state of the start would have these rows.
+            put(store_url, *new, delete_scope=[{"p": "a"}])
+        elif step == "restart":
+            query = Query(store_url, checkpoint, **given)
+        elif step == "metadata":
+            update_dataset_from_dataframes([], store_url, "sales", metadata={"step": str(new[0])})
+    found += [row for batch in query.run() for row in batch]
+    assert sorted(x for _, x in found) == sorted(expected)
 
 
 # --- what does not interrupt a stream -------------------------------------------------------------
@@ -306,6 +347,20 @@ def test_a_dataset_that_was_deleted_or_made_again_ends_the_stream(sales):
     fails(DatasetNotFound, "sales", query.batch)
     put(sales, 1)
     fails(HistoryUnavailable, f"it was made by commit {commits(sales)[0]}", query.batch)
+
+
+def test_an_older_copy_of_the_store_ends_the_stream(sales, tmp_path):
+    root = sales.removeprefix("hfs://")
+    query = Query(sales)
+    query.batch()
+    copytree(root, tmp_path / "older")
+    older = Query(f"hfs://{tmp_path}/older", query.checkpoint)
+    for x in (5, 6):
+        put(sales, x)
+        query.batch()
+    start, middle, end = query.checkpoint
+    for ends in ((start, end), (middle, end)):
+        fails(HistoryUnavailable, "'sales'.*commit", lambda ends=ends: older.rows(*ends))
 
 
 def test_a_foreign_writer_ends_the_stream(sales):
