@@ -103,6 +103,9 @@ class CubeStreamReader(SupportsTriggerAvailableNow, DataSourceStreamReader):
                 return Offset(_commit_of(self._newest())).json()
             position = self._resolved(start)
             steps = self._steps_after(position)
+            if not _offset(start).commit:
+                # The end of the first micro-batch says where it began. A newer commit is for the next.
+                steps = [step for step in steps if step.snapshot]
             self._latest = Offset(steps[-1].commit) if steps else position
             most = getattr(limit, "max_files", None)
             return advance(steps, position, most, self._uuid, skip=self._options.skip_change_commits).json()

@@ -24,6 +24,7 @@ from kartothek_cube.api.dataset import (
     undo,
     update_dataset_from_dataframes,
 )
+from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.errors import DatasetNotFound, HistoryUnavailable, InvalidInput, InvalidRequest, UnknownColumn
 from kartothek_cube.spark.actions import error_in
 from kartothek_cube.spark.datasource.options import parse_options
@@ -150,6 +151,23 @@ def test_a_stream_begins_with_a_commit_or_from_now_on(sales):
     put(sales, 5)
     # Batch 0 is repeated, and must not begin any later.
     assert xs(Query(sales, latest.checkpoint, startingCommit="latest").run()) == [[5]]
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, [1, 2, 3, 4, 5, 6]), ({"startingCommit": "latest"}, [5, 6])])
+@pytest.mark.parametrize("most", ["1", "4", "5"])
+def test_a_commit_that_lands_while_the_stream_begins_is_not_lost(sales, monkeypatch, given, expected, most):
+    waiting = [lambda: update_dataset_from_dataframes([rows_of(5), rows_of(6)], sales, "sales")]
+
+    def load(store, uuid):
+        newest = load_snapshot(store, uuid)
+        for commit in waiting[:]:
+            waiting.remove(commit)
+            commit()
+        return newest
+
+    query = Query(sales, maxFilesPerTrigger=most, **given)
+    monkeypatch.setattr("kartothek_cube.spark.datasource.stream.load_snapshot", load)
+    assert sorted(x for batch in query.run() for _, x in batch) == expected
 
 
 def test_a_stream_begins_with_a_moment(sales):
