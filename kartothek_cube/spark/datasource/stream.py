@@ -104,7 +104,7 @@ class CubeStreamReader(SupportsTriggerAvailableNow, DataSourceStreamReader):
             position = self._resolved(start)
             steps = self._steps_after(position)
             if not _offset(start).commit:
-                # The end of the first micro-batch says where it began. A newer commit is for the next.
+                # The end of the first micro-batch says where it began. A newer commit comes next.
                 steps = [step for step in steps if step.snapshot]
             self._latest = Offset(steps[-1].commit) if steps else position
             most = getattr(limit, "max_files", None)
