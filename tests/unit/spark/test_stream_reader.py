@@ -15,7 +15,9 @@ import pytest
 
 from kartothek_cube import Cube, append_to_cube, build_cube, options
 from kartothek_cube.api.dataset import (
+    build_dataset_indices,
     compact_dataset,
+    convert_metadata_format,
     create_empty_dataset_header,
     delete_dataset,
     garbage_collect_dataset,
@@ -269,6 +271,8 @@ def test_commits_without_new_rows_are_passed_over(sales):
     query.batch()
     compact_dataset("sales", sales)
     update_dataset_from_dataframes([], sales, "sales", metadata={"owner": "me"})
+    build_dataset_indices(sales, "sales", ["x"])
+    convert_metadata_format("sales", sales, "msgpack")
     assert query.run() == [[]]
     # The position is that of the last commit: history may forget those before.
     assert json.loads(query.checkpoint[-1]) == {"commit": commits(sales)[-1]}
