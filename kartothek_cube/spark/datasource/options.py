@@ -5,20 +5,38 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from kartothek_cube.core.snapshots.time_travel import check_as_of
 from kartothek_cube.core.stores.urls import LOCAL_SCHEMES, looks_like_url, names_object_store, parse_url
 from kartothek_cube.core.text import did_you_mean
 from kartothek_cube.errors import InvalidInput
 
-__all__ = ["SourceOptions", "Use", "dataset_uuid", "parse_options"]
+__all__ = ["SourceOptions", "Use", "dataset_uuid", "parse_options", "use_of_schema"]
 
-Use = Literal["read", "write", "stream"]
+Use = Literal["read", "read a stream", "write", "stream"]
 
-_READING = frozenset({"columns", "conditions", "as_of", "blocksize", "parallelism", "push_down"})
+# Spark passes names in lower case. These are spelled as those of other sources of streams.
+_SPELLED = {
+    "starting_commit": "startingCommit",
+    "starting_timestamp": "startingTimestamp",
+    "max_files_per_trigger": "maxFilesPerTrigger",
+    "skip_change_commits": "skipChangeCommits",
+}
+_FIELDS = {spelled.lower(): name for name, spelled in _SPELLED.items()}
+_FOLLOWING = frozenset(_SPELLED)
+_ONE_STATE = frozenset({"as_of", "push_down"})
+_READING = frozenset({"columns", "conditions", "blocksize", "parallelism", *_ONE_STATE, *_FOLLOWING})
 _NEW_CUBE = frozenset({"dimension_columns", "partition_columns", "index_columns"})
 _WRITING = frozenset({"partition_on", "secondary_indices", "timestamps", "txn", *_NEW_CUBE})
+_USELESS: dict[Use, frozenset[str]] = {
+    "read": _WRITING | _FOLLOWING,
+    "read a stream": _WRITING | _ONE_STATE,
+    "write": _READING,
+    "stream": _READING | {"txn"},
+}
 # Spark's own options of a stream or of a table in its catalog, passed along with ours.
 _OF_SPARK = frozenset({"checkpointlocation", "provider", "owner"})
 # Spark puts this before the options of a table that is created in the catalog, and passes no
@@ -51,6 +69,14 @@ class SourceOptions:
         Groups or files in one task; tasks at once.
     push_down : bool
         Whether filters of Spark exclude files.
+    starting_commit : str, optional
+        The first commit of a stream, or ``latest`` for those to come.
+    starting_timestamp : datetime, optional
+        A stream begins with the first commit at this moment or later.
+    max_files_per_trigger : int, optional
+        The most files in one micro-batch.
+    skip_change_commits : bool
+        Whether a stream passes over commits that remove or replace rows.
     partition_on, secondary_indices : tuple of str, optional
         Columns of the dataset to write.
     dimension_columns, partition_columns, index_columns : tuple of str, optional
@@ -71,6 +97,10 @@ class SourceOptions:
     blocksize: int | None = None
     parallelism: int | None = None
     push_down: bool = False
+    starting_commit: str | None = None
+    starting_timestamp: datetime | None = None
+    max_files_per_trigger: int | None = None
+    skip_change_commits: bool = False
     partition_on: tuple[str, ...] | None = None
     secondary_indices: tuple[str, ...] | None = None
     dimension_columns: tuple[str, ...] | None = None
@@ -85,6 +115,11 @@ def dataset_uuid(options: SourceOptions) -> str:
     return f"{options.cube}++{options.dataset}" if options.cube is not None else str(options.dataset)
 
 
+def use_of_schema(options: Mapping[str, str]) -> Use:
+    """What the columns are asked for: Spark does not tell a batch from a stream then."""
+    return "read a stream" if {_name(key) for key in options} & _FOLLOWING else "read"
+
+
 def parse_options(options: Mapping[str, str], use: Use = "read") -> SourceOptions:
     """Check and parse options from Spark: names in lower case, values as texts.
 
@@ -94,8 +129,8 @@ def parse_options(options: Mapping[str, str], use: Use = "read") -> SourceOption
     ----------
     options : mapping of str to str
         The options.
-    use : {"read", "write", "stream"}
-        The purpose. Options without a meaning for it are refused.
+    use : {"read", "read a stream", "write", "stream"}
+        The purpose; ``stream`` writes one. Options without a meaning for it are refused.
 
     Raises
     ------
@@ -108,21 +143,28 @@ def parse_options(options: Mapping[str, str], use: Use = "read") -> SourceOption
     >>> parse_options({"store": "hfs:///data", "cube": "sales", "columns": "BRAND,UNITS"}).columns
     ('BRAND', 'UNITS')
     """
-    given = {name: value for key, value in options.items() if (name := key.lower()) not in _OF_SPARK}
+    given = {name: value for key, value in options.items() if (name := _name(key)) not in _OF_SPARK}
     _check_names(given, use)
     if not given.get("store"):
         raise InvalidInput(
             'The option store is missing: the URL or path of the store, e.g. .option("store", "hfs:///data/store").'
         )
-    parsed = SourceOptions(**{name: _PARSERS.get(name, _text)(name, value) for name, value in given.items()})
+    values = {name: _PARSERS.get(name, _text)(_SPELLED.get(name, name), value) for name, value in given.items()}
+    parsed = SourceOptions(**values)
     _check_together(parsed, given)
+    if use == "read a stream":
+        _check_stream(parsed)
     return parsed
+
+
+def _name(key: str) -> str:
+    """The field of an option."""
+    return _FIELDS.get(key.lower(), key.lower())
 
 
 def _check_names(given: Mapping[str, str], use: Use) -> None:
     names = [f.name for f in fields(SourceOptions)]
-    useless = _WRITING if use == "read" else _READING | ({"txn"} if use == "stream" else set())
-    useful = ", ".join(sorted(set(names) - useless))
+    useful = ", ".join(sorted(_SPELLED.get(name, name) for name in set(names) - _USELESS[use]))
     if any(name.startswith(_PREFIX) for name in given):
         raise InvalidInput(
             "Spark does not hand the options of a table of its catalog to those who read it. "
@@ -136,14 +178,16 @@ def _check_names(given: Mapping[str, str], use: Use) -> None:
     for name in given:
         if name not in names:
             raise InvalidInput(
-                f"The data source kartothek_cube has no option {name!r}.{did_you_mean([name], names)} "
+                f"The data source kartothek_cube has no option {name!r}."
+                f"{did_you_mean([name], [_SPELLED.get(n, n) for n in names])} "
                 f"To {use} there are: {useful}."
             )
-        if name in useless:
+        if name in _USELESS[use]:
             # A stream makes its own transactions.
             is_txn = (name, use) == ("txn", "stream")
             why = ", where the query and the number of the batch are the transaction" if is_txn else ""
-            raise InvalidInput(f"The option {name} means nothing to {use}{why}. To {use} there are: {useful}.")
+            spelled = _SPELLED.get(name, name)
+            raise InvalidInput(f"The option {spelled} means nothing to {use}{why}. To {use} there are: {useful}.")
 
 
 def _check_together(options: SourceOptions, given: Mapping[str, str]) -> None:
@@ -165,6 +209,16 @@ def _check_together(options: SourceOptions, given: Mapping[str, str]) -> None:
         raise InvalidInput(
             f"The datasets of a cube have one table; leave the option table out (cube {options.cube!r})."
         )
+
+
+def _check_stream(options: SourceOptions) -> None:
+    if options.dataset is None:
+        raise InvalidInput(
+            f"A stream reads one dataset, and cube={options.cube!r} names a whole cube. "
+            'Name a dataset of it, too, e.g. .option("dataset", "seed").'
+        )
+    if options.starting_commit is not None and options.starting_timestamp is not None:
+        raise InvalidInput("The options startingCommit and startingTimestamp contradict each other: give one.")
 
 
 def _text(name: str, value: str) -> str:
@@ -231,6 +285,13 @@ def _flag(name: str, value: str) -> bool:
     return value.lower() == "true"
 
 
+def _moment(name: str, value: str) -> datetime:
+    moment = check_as_of(value)
+    if not isinstance(moment, datetime):
+        raise InvalidInput(f'The option {name}={value!r} is no moment: write "2024-05-01" or "2024-05-01 12:00:00".')
+    return moment
+
+
 def _timestamps(name: str, value: str) -> str:
     if value not in ("refuse", "utc"):
         raise InvalidInput(f'The option {name}={value!r} is neither "refuse" nor "utc".')
@@ -252,6 +313,9 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "blocksize": _number,
     "parallelism": _number,
     "push_down": _flag,
+    "starting_timestamp": _moment,
+    "max_files_per_trigger": _number,
+    "skip_change_commits": _flag,
     "timestamps": _timestamps,
     "txn": _txn,
     **dict.fromkeys(

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.dataset.reference import DatasetRef, dataset_ref
 from kartothek_cube.core.expressions.conjunction import Conjunction, condition_class
-from kartothek_cube.core.expressions.predicates import Clause, parse_predicates
+from kartothek_cube.core.expressions.predicates import Clause, Predicates, parse_predicates
 from kartothek_cube.core.io.reader import FileRequest
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -31,7 +31,17 @@ from kartothek_cube.errors import UnknownColumn
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
 from kartothek_cube.typing import StoreLike
 
-__all__ = ["CubeView", "DatasetView", "FileItem", "ReadTarget", "load_items", "view_of"]
+__all__ = [
+    "CubeView",
+    "DatasetView",
+    "FileItem",
+    "Item",
+    "ReadTarget",
+    "load_items",
+    "parse_conditions",
+    "predicates_of",
+    "view_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +76,16 @@ class ReadTarget(Protocol):
         """The items of work of a read."""
 
 
-def _parsed(conditions: str | None, schema: pa.Schema) -> Sequence[Clause]:
+def parse_conditions(conditions: str | None, schema: pa.Schema) -> Sequence[Clause]:
+    """The clauses of a text on columns of these types."""
     if conditions is None:
         return ()
     return Conjunction.from_string(conditions, {f.name: f.type for f in schema}).clauses
+
+
+def predicates_of(clauses: Sequence[Clause]) -> Predicates | None:
+    """The clauses as predicates on the rows of one dataset."""
+    return parse_predicates([[(c.column, c.op, c.value) for c in clauses]]) if clauses else None
 
 
 @dataclass(frozen=True)
@@ -99,7 +115,7 @@ class CubeView:
 
     def clauses(self, conditions: str | None) -> Sequence[Clause]:
         """The clauses of a text."""
-        return _parsed(conditions, self._columns)
+        return parse_conditions(conditions, self._columns)
 
     def items(self, columns: Sequence[str], clauses: Sequence[Clause]) -> Sequence[Item]:
         """The aligned partitions of the cube that may hold rows."""
@@ -125,12 +141,11 @@ class DatasetView:
 
     def clauses(self, conditions: str | None) -> Sequence[Clause]:
         """The clauses of a text."""
-        return _parsed(conditions, check_table(self.snapshot, self.table))
+        return parse_conditions(conditions, check_table(self.snapshot, self.table))
 
     def items(self, columns: Sequence[str], clauses: Sequence[Clause]) -> Sequence[Item]:
         """The files of the dataset that may hold rows."""
-        predicates = parse_predicates([[(c.column, c.op, c.value) for c in clauses]]) if clauses else None
-        plan = make_file_plan(self.source.store, self.snapshot, self.table, list(columns), predicates)
+        plan = make_file_plan(self.source.store, self.snapshot, self.table, list(columns), predicates_of(clauses))
         return [FileItem(plan.request, task) for task in plan.tasks()]
 
 

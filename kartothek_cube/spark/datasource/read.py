@@ -1,9 +1,12 @@
-"""The batch reader of the data source: Spark plans it in a process of its own, tasks load items."""
+"""The batch reader of the data source: Spark plans it in a process of its own, tasks load items.
+
+The stream reader shares the tasks.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -15,12 +18,12 @@ from kartothek_cube.errors import InvalidInput
 from kartothek_cube.spark.actions import task_errors
 from kartothek_cube.spark.datasource.filters import push
 from kartothek_cube.spark.datasource.options import SourceOptions
-from kartothek_cube.spark.datasource.plan import ReadTarget, load_items, view_of
+from kartothek_cube.spark.datasource.plan import Item, ReadTarget, load_items, view_of
 from kartothek_cube.spark.python_worker import tuned_worker
 from kartothek_cube.spark.tasks import pack, sampled_bytes, task_count, unpack
 from kartothek_cube.spark.types import arrow_schema, spark_schema, to_spark, wire_schema
 
-__all__ = ["CubeReader", "PushingReader", "make_reader", "source_schema"]
+__all__ = ["CubeReader", "PushingReader", "check_columns", "make_reader", "packed", "rows_of", "source_schema"]
 
 
 def source_schema(options: SourceOptions, view: ReadTarget | None = None) -> StructType:
@@ -35,6 +38,44 @@ def _context(options: SourceOptions) -> str:
     return f"cube {options.cube!r}" if options.dataset is None else f"dataset {options.dataset!r}"
 
 
+def check_columns(options: SourceOptions, schema: StructType) -> None:
+    """Check that the columns of a read are those of the option ``columns``.
+
+    Raises
+    ------
+    InvalidInput
+        If the user's schema has others.
+    """
+    if options.columns is not None and list(options.columns) != schema.names:
+        raise InvalidInput(
+            f"The option columns={','.join(options.columns)!r} contradicts the schema that was given for "
+            f"{_context(options)}: {schema.names}."
+        )
+
+
+def packed(options: SourceOptions, items: Sequence[Item], cores: int | None) -> list[InputPartition]:
+    """One partition a task, with the packed items of the task."""
+    width = options.parallelism or cores or os.cpu_count() or 1
+    nbytes = sampled_bytes(store_factory(options.store), items, lambda item: item.file_keys())
+    n_tasks = task_count(len(items), width, options.blocksize, nbytes)
+    return [InputPartition(chunk) for chunk in pack(items, n_tasks)]
+
+
+def rows_of(options: SourceOptions, schema: StructType, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+    """In a task: the rows of a partition from `packed`."""
+    # Without partitions Spark calls once: with the value None, or (4.1) with no partition.
+    if partition is None or partition.value is None:
+        return
+    with task_errors(), tuned_worker():
+        # Durations can be read, but `arrow_schema` refuses Spark's intervals for writes.
+        intervals = {f.name for f in schema.fields if isinstance(f.dataType, DayTimeIntervalType)}
+        others = StructType([f for f in schema.fields if f.name not in intervals])
+        plain = arrow_schema(others, _context(options))
+        wire = pa.schema([pa.field(n, pa.duration("us")) if n in intervals else plain.field(n) for n in schema.names])
+        for table in load_items(options.store, unpack(partition.value)):
+            yield from to_spark(table, wire)
+
+
 def make_reader(
     options: SourceOptions, schema: StructType, cores: int | None = None, view: ReadTarget | None = None
 ) -> CubeReader:
@@ -45,11 +86,7 @@ def make_reader(
     InvalidInput
         If the user's schema has other columns than the option ``columns``.
     """
-    if options.columns is not None and list(options.columns) != schema.names:
-        raise InvalidInput(
-            f"The option columns={','.join(options.columns)!r} contradicts the schema that was given for "
-            f"{_context(options)}: {schema.names}."
-        )
+    check_columns(options, schema)
     return (PushingReader if options.push_down else CubeReader)(options, schema, cores, view)
 
 
@@ -75,28 +112,13 @@ class CubeReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One partition a task, with the packed items of the task."""
         with task_errors():
-            view, options = self._loaded(), self._options
-            items = view.items(self._schema.names, (*view.clauses(options.conditions), *self._pushed))
-            width = options.parallelism or self._cores or os.cpu_count() or 1
-            nbytes = sampled_bytes(store_factory(options.store), items, lambda item: item.file_keys())
-            n_tasks = task_count(len(items), width, options.blocksize, nbytes)
-            return [InputPartition(chunk) for chunk in pack(items, n_tasks)]
+            view = self._loaded()
+            clauses = (*view.clauses(self._options.conditions), *self._pushed)
+            return packed(self._options, view.items(self._schema.names, clauses), self._cores)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""
-        # Without partitions Spark calls once: with the value None, or (4.1) with no partition.
-        if partition is None or partition.value is None:
-            return
-        with task_errors(), tuned_worker():
-            # Durations can be read, but `arrow_schema` refuses Spark's intervals for writes.
-            intervals = {f.name for f in self._schema.fields if isinstance(f.dataType, DayTimeIntervalType)}
-            others = StructType([f for f in self._schema.fields if f.name not in intervals])
-            plain = arrow_schema(others, _context(self._options))
-            wire = pa.schema(
-                [pa.field(n, pa.duration("us")) if n in intervals else plain.field(n) for n in self._schema.names]
-            )
-            for table in load_items(self._options.store, unpack(partition.value)):
-                yield from to_spark(table, wire)
+        return rows_of(self._options, self._schema, partition)
 
     def _loaded(self) -> ReadTarget:
         if self._view is None:

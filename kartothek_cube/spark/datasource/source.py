@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from kartothek_cube.spark.actions import task_errors
-from kartothek_cube.spark.datasource.options import parse_options
+from kartothek_cube.spark.datasource.options import parse_options, use_of_schema
 from kartothek_cube.spark.session import cores, find_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
     from kartothek_cube.spark.datasource.plan import ReadTarget
@@ -45,7 +50,7 @@ class KartothekCubeSource(DataSource):
         from kartothek_cube.spark.datasource.read import source_schema
 
         with task_errors():
-            options = parse_options(self.options, "read")
+            options = parse_options(self.options, use_of_schema(self.options))
             self._view = view_of(options)
             return source_schema(options, self._view)
 
@@ -65,6 +70,15 @@ class KartothekCubeSource(DataSource):
 
         with task_errors():
             return make_writer(parse_options(self.options, "write"), schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """The streaming reader."""
+        from kartothek_cube.spark.datasource.stream import make_stream_reader
+
+        # A stream goes on from its own offsets, whatever state `schema` found.
+        self._view = None
+        with task_errors():
+            return make_stream_reader(parse_options(self.options, "read a stream"), schema, self.cores)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """The streaming writer."""

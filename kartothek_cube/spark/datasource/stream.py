@@ -1,0 +1,267 @@
+"""The stream reader of the data source: the rows of a dataset, then those of its new commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from kartothek_cube.core.io.reader import FileRequest
+from kartothek_cube.core.metadata.document import Document
+from kartothek_cube.core.metadata.partitions import PartitionColumns
+from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
+from kartothek_cube.core.scan.arguments import check_table, checked_columns
+from kartothek_cube.core.scan.plan import plan_scan
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.snapshots.time_travel import PastState, is_wanted, known_since, states
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_store, store_factory
+from kartothek_cube.errors import HistoryUnavailable, InvalidInput
+from kartothek_cube.spark.actions import task_errors
+from kartothek_cube.spark.datasource.offsets import (
+    BEGINNING,
+    FROM_NOW_ON,
+    Offset,
+    Step,
+    advance,
+    files_between,
+    step_of,
+    steps_from,
+    whole,
+)
+from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
+from kartothek_cube.spark.datasource.plan import FileItem, parse_conditions, predicates_of
+from kartothek_cube.spark.datasource.read import check_columns, packed, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+else:
+    try:
+        from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    except ImportError:  # PySpark 4.1: each micro-batch has everything that is there
+
+        class SupportsTriggerAvailableNow:
+            pass
+
+
+__all__ = ["CubeStreamReader", "make_stream_reader"]
+
+
+def make_stream_reader(options: SourceOptions, schema: StructType, cores: int | None = None) -> CubeStreamReader:
+    """The reader of a stream of these columns.
+
+    Raises
+    ------
+    InvalidInput
+        If the user's schema has other columns than the option ``columns``.
+    """
+    check_columns(options, schema)
+    store_factory(options.store)
+    return CubeStreamReader(options, schema, cores)
+
+
+class CubeStreamReader(SupportsTriggerAvailableNow, DataSourceStreamReader):
+    """Reads a dataset as a stream. Spark keeps one in a process of its own; others run in tasks.
+
+    Offsets say everything that a micro-batch depends on. What the reader keeps saves store calls.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType, cores: int | None = None) -> None:
+        self._options, self._schema, self._cores = options, schema, cores
+        self._uuid = dataset_uuid(options)
+        self._pinned: Snapshot | None = None
+        self._steps: list[Step] = []
+        self._latest: Offset | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._options, self._schema, self._cores)
+
+    # --- offsets: Spark's names -------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, str | int]:  # noqa: N802
+        """Where a query without a checkpoint begins."""
+        with task_errors():
+            options = self._options
+            if options.starting_commit == "latest":
+                return FROM_NOW_ON.json()
+            if options.starting_commit is None and options.starting_timestamp is None:
+                return BEGINNING.json()
+            return Offset(_starting_commit(self._store(), self._newest(), options), 0).json()
+
+    def latestOffset(  # noqa: N802
+        self, start: Mapping[str, str | int] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, str | int]:
+        """The end of the next micro-batch. PySpark 4.1 passes no arguments, so it has all rows."""
+        with task_errors():
+            if start is None:
+                return Offset(_commit_of(self._newest())).json()
+            position = self._resolved(start)
+            steps = self._steps_after(position)
+            if not _offset(start).commit:
+                # The end of the first micro-batch says where it began. A newer commit comes next.
+                steps = [step for step in steps if step.snapshot]
+            self._latest = Offset(steps[-1].commit) if steps else position
+            most = getattr(limit, "max_files", None)
+            return advance(steps, position, most, self._uuid, skip=self._options.skip_change_commits).json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """The option ``maxFilesPerTrigger``."""
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+
+        most = self._options.max_files_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxFiles(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end of a query that reads what is there now."""
+        with task_errors():
+            self._pinned, self._steps = load_snapshot(self._store(), self._uuid), []
+
+    def reportLatestOffset(self) -> dict[str, str | int] | None:  # noqa: N802
+        """The newest position that the last look found, for the progress of the query."""
+        return None if self._latest is None else self._latest.json()
+
+    # --- rows -------------------------------------------------------------------------------------
+
+    def partitions(self, start: Mapping[str, str | int], end: Mapping[str, str | int]) -> Sequence[InputPartition]:
+        """One partition a task, with the packed files of the task."""
+        with task_errors():
+            last = _offset(end)
+            position = self._resolved(start, last.commit)
+            if position == last:
+                return []
+            steps = self._steps_after(position, last.commit)
+            if all(step.commit != last.commit for step in steps):
+                raise HistoryUnavailable(
+                    f"Dataset {self._uuid!r} has no commit {last.commit}, up to which a stream was about to read it. "
+                    "Is the checkpoint of another dataset, or the store an older copy? Begin with a new checkpoint."
+                )
+            skip = self._options.skip_change_commits
+            files = list(files_between(steps, position, last, self._uuid, skip=skip))
+            return packed(self._options, self._items(files), self._cores)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition."""
+        return rows_of(self._options, self._schema, partition)
+
+    def _items(self, files: Sequence[tuple[tuple[str, ...], PartitionColumns]]) -> list[FileItem]:
+        """The files that may hold rows, with the columns and rows to read."""
+        newest, table = self._newest(), self._options.table
+        # Columns are never dropped, so the newest schema has those of all files.
+        schema = check_table(newest, table)
+        columns = checked_columns(self._schema.names, schema, self._uuid)
+        predicates = predicates_of(parse_conditions(self._options.conditions, schema))
+        request = FileRequest(self._uuid, schema, columns, predicates)
+        items = []
+        for keys, group in groupby(files, key=itemgetter(0)):
+            parts = [partitions for _, partitions in group]
+            labels = pa.concat_arrays([part.labels for part in parts])
+            joined = PartitionColumns(labels, {table: pa.concat_arrays([part.files[table] for part in parts])})
+            document = Document(self._uuid, partition_keys=keys, partitions=joined)
+            part = make_snapshot(document, newest.key, None, newest.schemas)
+            plan = plan_scan(part, table, columns, predicates, {})
+            items += [FileItem(request, task) for task in plan.tasks()]
+        return items
+
+    # --- history ----------------------------------------------------------------------------------
+
+    def _store(self) -> Store:
+        return open_store(self._options.store)
+
+    def _newest(self) -> Snapshot:
+        return self._pinned or load_snapshot(self._store(), self._uuid)
+
+    def _resolved(self, offset: Mapping[str, str | int], first: str | None = None) -> Offset:
+        """A start offset that names a commit: before the first micro-batch that of its end."""
+        start = _offset(offset)
+        return start if start.commit else replace(start, commit=first or _commit_of(self._newest()))
+
+    def _steps_after(self, start: Offset, end: str | None = None) -> list[Step]:
+        """The steps after an offset, up to a commit at least; looks for new ones if none are known.
+
+        Raises
+        ------
+        HistoryUnavailable
+            If the history does not reach back to the offset.
+        """
+        known = steps_from(self._steps, start)
+        if not known or (end is not None and all(step.commit != end for step in known)):
+            newest = self._newest()
+            if start == Offset(newest.commit or ""):
+                return []
+            known = self._steps = _walk(self._store(), newest, start, self._options.table)
+        return known
+
+
+def _offset(members: Mapping[str, str | int]) -> Offset:
+    return Offset(**members)  # type: ignore[arg-type]
+
+
+def _commit_of(newest: Snapshot) -> str:
+    if newest.commit is None:
+        raise HistoryUnavailable(
+            f"Dataset {newest.uuid!r} cannot be read as a stream now: a writer that keeps no history "
+            "(kartothek, plateau) came last. After the next commit of this library it can."
+        )
+    return newest.commit
+
+
+def _walk(store: Store, newest: Snapshot, start: Offset, table: str) -> list[Step]:
+    """The steps after an offset up to the newest one, oldest first."""
+    if start.snapshot and start.commit == newest.commit:
+        # The first micro-batches, as a rule. They need no history.
+        return [whole(start.commit, replace(newest.document, partitions=newest.partitions), table)]
+    steps: list[Step] = []
+    for state in states(store, newest):
+        oldest, is_start = state, state.commit == start.commit
+        if is_start and start.files is None:
+            return steps[::-1]
+        if is_start and start.snapshot:
+            return [whole(start.commit, state.document, table), *steps[::-1]]
+        if state.entry is None:
+            break
+        steps.append(step_of(state, table))
+        if is_start:
+            return steps[::-1]
+    raise HistoryUnavailable(
+        f"Dataset {newest.uuid!r}: a stream has read it up to commit {start.commit}, and what came next is not known: "
+        f"{known_since(newest, oldest)}. Begin with a new checkpoint."
+    )
+
+
+def _starting_commit(store: Store, newest: Snapshot, options: SourceOptions) -> str:
+    """The commit of ``startingCommit``, or the first one at ``startingTimestamp`` or later."""
+    _commit_of(newest)
+    wanted, moment = options.starting_commit or "", options.starting_timestamp
+    found: PastState | None = None
+    is_known = False
+    for state in states(store, newest):
+        oldest = state
+        if moment is None:
+            is_known = is_wanted(state.commit, state.time, state.cube, wanted)
+            found = state
+        elif state.time is None or state.time < moment:
+            is_known = True
+        else:
+            # The first commit of all, at the latest.
+            is_known = state.entry is not None and state.entry.before is None
+            found = state
+        if is_known:
+            break
+    if is_known and found is None:
+        raise InvalidInput(
+            f"Dataset {newest.uuid!r} has no commit at startingTimestamp={moment} or later: the last one is of "
+            f"{oldest.time}. To read only what comes from now on, give startingCommit=latest."
+        )
+    if not is_known or found is None or found.entry is None:
+        name = f"commit {wanted!r}" if moment is None else f"startingTimestamp={moment}"
+        raise HistoryUnavailable(
+            f"A stream of dataset {newest.uuid!r} cannot begin with {name}: {known_since(newest, oldest)}. "
+            "`history` lists the commits that are kept."
+        )
+    return found.entry.commit
