@@ -22,6 +22,7 @@ from kartothek_cube.core.scan.changes import (
     check_change_type,
     check_same_types,
     check_since,
+    shared_partition_keys,
     with_columns_of,
 )
 from kartothek_cube.core.scan.execute import stream_together
@@ -116,9 +117,9 @@ def read_dataset_changes(
         check_change_type(shown, f"Dataset {source.uuid!r}")
         checked_columns(key, schema, source.uuid)
         check_predicate_columns(filters, schema, source.uuid)
-        within = [] if key is None else [c for c in after.partition_keys if c not in key]
+        within = [] if key is None else shared_partition_keys(before, after, table, key)
         read = [*shown, *dict.fromkeys(c for c in (*(key or ()), *within) if c not in shown)]
-        check_same_types(before, after, {*read, *columns_of(filters)}, table)
+        check_same_types(before, after, {*shown, *(key or ()), *columns_of(filters)}, table)
         past = with_columns_of(before, after)
         plans = [
             changed_files(source.store, snapshot, other, table, read, filters)
@@ -126,7 +127,8 @@ def read_dataset_changes(
         ]
         gone, new = (stream_together(source.store, plan.request, plan.tasks()) for plan in plans)
         stored = pa.schema([schema.field(c) for c in read])
-        buffer = DifferenceBuffer(stored, key, within, current_options().bytes_in_flight // 2)
+        hidden = [c for c in within if c not in shown]
+        buffer = DifferenceBuffer(stored, key, within, current_options().bytes_in_flight // 2, hidden)
         result = changes_schema(pa.schema([schema.field(c) for c in shown]))
         differences = _compared(gone, new, buffer) if all(map(len, plans)) else _taken(gone, new, stored)
         batches = (

@@ -29,6 +29,7 @@ __all__ = [
     "check_same_types",
     "check_since",
     "is_new",
+    "shared_partition_keys",
     "with_columns_of",
     "with_past_indices",
     "without_files",
@@ -53,6 +54,14 @@ def check_change_type(columns: Collection[str], context: str) -> None:
     """Raise if rows have a column of the name that tells the kind of a change."""
     if CHANGE_TYPE in columns:
         raise InvalidInput(f"{context} has a column {CHANGE_TYPE!r}, which is the name of the kind of a change.")
+
+
+def shared_partition_keys(before: Snapshot, after: Snapshot, table: str, key: Collection[str]) -> list[str]:
+    """The partition keys, without those of ``key``, whose values can be compared in both states."""
+    was, now = before.schemas.get(table, pa.schema([])), after.schemas[table]
+    types = {f.name: f.type for f in was}
+    keys = [c for c in after.partition_keys if c not in key]
+    return [c for c in keys if compatible(types.get(c, pa.null()), now.field(c).type)]
 
 
 def check_same_types(before: Snapshot, after: Snapshot, columns: Iterable[str], table: str = SINGLE_TABLE) -> None:

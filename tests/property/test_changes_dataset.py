@@ -1,0 +1,326 @@
+"""The changes of a dataset between any two commits are what brute force finds in the two states,
+whatever verbs made them.
+
+``HYPOTHESIS_PROFILE=fuzz`` makes it long.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from kartothek_cube import options
+from kartothek_cube.api.dataset import (
+    build_dataset_indices,
+    commit_receipts,
+    compact_dataset,
+    convert_metadata_format,
+    garbage_collect_dataset,
+    read_dataset_changes,
+    read_table_arrow,
+    stage_partitions,
+    store_dataframes_as_dataset,
+    undo,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.core.arrow.difference import CHANGE_TYPE
+from kartothek_cube.core.arrow.schema import compatible
+from kartothek_cube.core.expressions.evaluate import matching_rows
+from kartothek_cube.core.expressions.predicates import parse_predicates
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
+from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.errors import InvalidInput, KartothekCubeError
+from tests.support.changes import applied, check_changes, conformed, rows_of
+from tests.support.random_tables import KINDS, NAN, UTC_MOMENTS, Kind
+
+UUID, TABLE = "uuid", "table"
+
+MORE_KINDS = {
+    **{name: KINDS[name] for name in ("int64", "text", "date", "decimal", "utc", "binary", "bool", "uint8", "moment")},
+    "int32": Kind(pa.int32(), [-1, 0, 3], [1]),
+    "float64": Kind(pa.float64(), [0.5, -0.0, 0.0, NAN, -NAN, float("inf")], [0.25]),
+    "float32": Kind(pa.float32(), [0.5, -0.0, 0.0, NAN], [0.25]),
+    "list": Kind(pa.list_(pa.float64()), [[], [None], [NAN], [0.0], [-0.0], [1.5, None]], []),
+    "texts": Kind(pa.list_(pa.string()), [[], [None], ["a"], ["None"]], []),
+    "struct": Kind(pa.struct([("a", pa.int64()), ("b", pa.float64())]), [{"a": 1, "b": None}, {"a": 1, "b": NAN}], []),
+    "category": Kind(pa.dictionary(pa.int8(), pa.string()), ["a", "b"], []),
+    "null": Kind(pa.null(), [None], []),
+    "duration": Kind(pa.duration("ns"), [dt.timedelta(1), dt.timedelta(-1)], []),
+    "zoned": Kind(pa.timestamp("us", tz="Europe/Berlin"), UTC_MOMENTS, []),
+}
+PARTITION_KINDS = ("text", "int64", "date", "bool")
+INDEX_KINDS = ("text", "int64", "date")
+
+
+@dataclass
+class Dataset:
+    """A dataset, the commits that made it, and what the newest rows look like."""
+
+    store: MemoryStore
+    kinds: dict[str, str]
+    on: list[str]
+    index: list[str]
+    commits: list[str] = field(default_factory=list)
+    times: list[dt.datetime] = field(default_factory=list)
+
+    def note_commit(self, step: str) -> None:
+        chain = load_snapshot(self.store, UUID).chain
+        if not self.commits or chain[-1].id != self.commits[-1]:
+            self.commits.append(chain[-1].id)
+            self.times.append(chain[-1].time)
+        note(f"{step} -> {self.commits[-1]}")
+
+
+def drawn_rows(draw: st.DrawFn, kinds: dict[str, str], most: int = 5) -> pa.Table:
+    """Rows with few different keys, so that they meet again."""
+
+    def value(column: str, kind: str) -> st.SearchStrategy[Any]:
+        if column == "x":
+            return st.sampled_from([0, 1, 2])
+        values = MORE_KINDS[kind].values
+        few = st.sampled_from(values[:2])
+        return few if column in ("p", "i1") else few | st.sampled_from(values) | st.none()
+
+    rows = draw(st.lists(st.fixed_dictionaries({c: value(c, kind) for c, kind in kinds.items()}), max_size=most))
+    return pa.table({c: pa.array([r[c] for r in rows], MORE_KINDS[kind].type) for c, kind in kinds.items()})
+
+
+def drawn_kinds(draw: st.DrawFn) -> dict[str, str]:
+    payload = draw(st.lists(st.sampled_from(sorted(MORE_KINDS)), min_size=1, max_size=3))
+    return {
+        "x": "int64",
+        "p": draw(st.sampled_from(PARTITION_KINDS)),
+        "i1": draw(st.sampled_from(INDEX_KINDS)),
+        **{f"v{i}": kind for i, kind in enumerate(payload)},
+    }
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> Dataset:
+    """Draw a dataset and a few commits of any verbs; what the library refuses changes nothing."""
+    dataset = Dataset(MemoryStore(), drawn_kinds(draw), [], [])
+    overwrite(draw, dataset)
+    for _ in range(draw(st.integers(1, 6))):
+        name = draw(st.sampled_from(sorted(STEPS)))
+        kinds, on, index = dict(dataset.kinds), dataset.on, dataset.index
+        try:
+            STEPS[name](draw, dataset)
+        except KartothekCubeError as error:
+            note(f"{name} is refused: {error}")
+            dataset.kinds, dataset.on, dataset.index = kinds, on, index
+        dataset.note_commit(name)
+    if draw(st.booleans()):
+        # Index files of older states go; the rest is kept by the history.
+        garbage_collect_dataset(UUID, dataset.store, options=options(grace=dt.timedelta(0)))
+    return dataset
+
+
+def overwrite(draw: st.DrawFn, dataset: Dataset) -> None:
+    if dataset.commits and draw(st.booleans()):
+        dataset.kinds = drawn_kinds(draw)
+    dataset.on = draw(st.sampled_from([[], ["p"], ["p"], ["p", "i1"], ["i1"]]))
+    dataset.index = [c for c in draw(st.sampled_from([[], ["i1"], ["i1", "x"]])) if c not in dataset.on]
+    serialised = draw(st.sampled_from(["json", "msgpack"])) if not dataset.commits else "json"
+    store_dataframes_as_dataset(
+        dataset.store,
+        UUID,
+        items(draw, dataset),
+        partition_on=dataset.on,
+        secondary_indices=dataset.index,
+        overwrite=True,
+        metadata_storage_format=serialised,
+    )
+    dataset.note_commit("overwrite")
+
+
+def items(draw: st.DrawFn, dataset: Dataset) -> list[Any]:
+    """Rows in one or more items, sometimes of a second table."""
+    tables = [drawn_rows(draw, dataset.kinds) for _ in range(draw(st.integers(1, 2)))]
+    if draw(st.integers(0, 4)) < 4:
+        return tables
+    return [{TABLE: table, "extra": drawn_rows(draw, dataset.kinds, 2)} for table in tables]
+
+
+def append(draw: st.DrawFn, dataset: Dataset) -> None:
+    update_dataset_from_dataframes(
+        items(draw, dataset), dataset.store, UUID, secondary_indices=dataset.index or None, partition_on=dataset.on
+    )
+
+
+def update(draw: st.DrawFn, dataset: Dataset) -> None:
+    columns = [*dataset.on, *dataset.index]
+    state = read_table_arrow(UUID, dataset.store)
+    if not columns or not state.num_rows:
+        return
+    column = draw(st.sampled_from(columns))
+    scope = [{column: draw(st.sampled_from(state.column(column).to_pylist()))}]
+    rows = draw(st.sampled_from(["none", "same", "new"]))
+    # The same rows again, in other files: no change.
+    mask = matching_rows(state, parse_predicates([[(column, "==", scope[0][column])]]))
+    data = {"none": [], "same": [state.filter(pa.array(mask))], "new": items(draw, dataset)}[rows]
+    update_dataset_from_dataframes(data, dataset.store, UUID, delete_scope=scope)
+
+
+def write_again(draw: st.DrawFn, dataset: Dataset) -> None:
+    """The same rows by other files and other partition keys."""
+    state = read_table_arrow(UUID, dataset.store)
+    dataset.on = draw(st.sampled_from([[], ["p"], ["p", "i1"]]))
+    dataset.index = []
+    store_dataframes_as_dataset(dataset.store, UUID, [state], partition_on=dataset.on, overwrite=True)
+
+
+def add_column(draw: st.DrawFn, dataset: Dataset) -> None:
+    dataset.kinds[f"w{len(dataset.commits)}"] = draw(st.sampled_from(sorted(MORE_KINDS)))
+    update_dataset_from_dataframes([drawn_rows(draw, dataset.kinds)], dataset.store, UUID, add_columns=True)
+
+
+def undo_one(draw: st.DrawFn, dataset: Dataset) -> None:
+    undo(UUID, dataset.store, draw(st.none() | st.sampled_from(dataset.commits)))
+    found = load_snapshot(dataset.store, UUID)
+    dataset.on, dataset.index = list(found.partition_keys), sorted(found.secondary_columns)
+
+
+def undo_the_undo(draw: st.DrawFn, dataset: Dataset) -> None:
+    undo(UUID, dataset.store)
+    dataset.note_commit("undo")
+    undo(UUID, dataset.store)
+
+
+def build_index(draw: st.DrawFn, dataset: Dataset) -> None:
+    column = draw(st.sampled_from(["x", "i1"]))
+    build_dataset_indices(dataset.store, UUID, [column])
+    dataset.index = sorted({*dataset.index, column})
+
+
+def write_once(draw: st.DrawFn, dataset: Dataset) -> None:
+    """A write with a number, which is skipped if the dataset has it already."""
+    staged = stage_partitions(items(draw, dataset), dataset.store, UUID)
+    commit_receipts(staged, dataset.store, UUID, txn=("job", draw(st.integers(1, 3))))
+
+
+STEPS = {
+    "append": append,
+    "append again": append,
+    "update": update,
+    "update again": update,
+    "write again": write_again,
+    "overwrite": overwrite,
+    "add a column": add_column,
+    "undo": undo_one,
+    "undo the undo": undo_the_undo,
+    "build an index": build_index,
+    "compact": lambda draw, dataset: compact_dataset(UUID, dataset.store),
+    "convert": lambda draw, dataset: convert_metadata_format(
+        UUID, dataset.store, draw(st.sampled_from(["json", "msgpack"]))
+    ),
+    "write once": write_once,
+}
+
+
+def state_of(dataset: Dataset, when: Any, schema: pa.Schema, predicates: Any = None, table: str = TABLE) -> pa.Table:
+    """All rows of a state with the columns of a later one; the predicates hold for them."""
+    past = load_snapshot_as_of(dataset.store, UUID, when)
+    if table not in past.schemas:
+        return schema.empty_table()
+    rows = conformed(read_table_arrow(UUID, dataset.store, table=table, as_of=when), schema)
+    return rows.filter(pa.array(matching_rows(rows, parse_predicates(predicates))))
+
+
+def drawn_predicates(draw: Any, schema: pa.Schema, columns: list[str]) -> Any:
+    """Comparisons with values of the newest kinds, which may be of other types."""
+    families = {str(kind.type): kind for kind in MORE_KINDS.values() if kind.others}
+    usable = [c for c in columns if str(schema.field(c).type) in families]
+    if not usable or draw(st.booleans()):
+        return None
+
+    def clause() -> tuple[str, str, Any]:
+        column = draw(st.sampled_from(usable))
+        op = draw(st.sampled_from(["==", "!=", "<", ">=", "in"]))
+        constants = [v for v in families[str(schema.field(column).type)].values if v == v]  # noqa: PLR0124
+        if op == "in":
+            return column, op, draw(st.lists(st.sampled_from([*constants, None]), max_size=2))
+        return column, op, draw(st.sampled_from(constants + ([None] if op in ("==", "!=") else [])))
+
+    return [[clause() for _ in range(draw(st.integers(1, 2)))] for _ in range(draw(st.integers(1, 2)))]
+
+
+@pytest.mark.slow
+@pytest.mark.hypothesis
+@settings(max_examples=settings().max_examples)
+@given(st.data())
+def test_changes_are_the_difference_of_the_states(data):
+    dataset = data.draw(histories(), label="dataset")
+    store, draw = dataset.store, data.draw
+    places = st.integers(0, len(dataset.commits) - 1)
+    since, until = sorted((draw(places), draw(places)))
+    # A moment is the same state as the commit of that moment.
+    first, last = (draw(st.sampled_from([dataset.commits[i], dataset.times[i]])) for i in (since, until))
+    if until == len(dataset.commits) - 1 and draw(st.booleans()):
+        last = None
+    tables = sorted(load_snapshot_as_of(store, UUID, last).schemas)
+    table = draw(st.sampled_from(tables))
+    schema = read_table_arrow(UUID, store, table=table, as_of=last).schema
+    columns = draw(st.none() | st.lists(st.sampled_from(schema.names), unique=True), label="columns")
+    on = draw(st.none() | st.lists(st.sampled_from(schema.names), min_size=1, max_size=2, unique=True), label="on")
+    predicates = draw(st.just(None)) or drawn_predicates(draw, schema, schema.names)
+    tiny = draw(st.booleans(), label="spills")
+    arguments = {"columns": columns, "on": on, "predicates": predicates, "table": table}
+    note(f"{since=} {until=} {arguments}")
+
+    def changes() -> pa.Table:
+        chosen = options(bytes_in_flight=1) if tiny else None
+        return read_dataset_changes(UUID, store, first, last, **arguments, options=chosen).read_all()
+
+    within = [c for c in load_snapshot_as_of(store, UUID, last).partition_keys if c not in (on or ())]
+    used = {*(schema.names if columns is None else columns), *(on or ())}
+    used |= {c for conjunction in predicates or () for c, _, _ in conjunction}
+    past = load_snapshot_as_of(store, UUID, first).schemas.get(table, pa.schema([]))
+    other = [c for c in used if c in past.names and not compatible(past.field(c).type, schema.field(c).type)]
+    if other:
+        with pytest.raises(InvalidInput, match="so their values cannot be compared"):
+            changes()
+        return
+    # Columns that nothing asks for may be of another type.
+    common = pa.schema([f for f in schema if f.name in used])
+    before, after = (state_of(dataset, when, common, predicates, table) for when in (first, last))
+    found = changes()
+    shown = schema.names if columns is None else columns
+    assert found.schema.equals(pa.schema([(CHANGE_TYPE, pa.string()), *(schema.field(c) for c in shown)]))
+    check_changes(found, before, after, on, within)
+    if since == until:
+        assert not found.num_rows
+
+
+@pytest.mark.slow
+@pytest.mark.hypothesis
+@given(histories(), st.data())
+def test_all_changes_applied_one_after_the_other_give_each_state(dataset, data):
+    """Also the changes over several commits are those of the single ones, without what cancels."""
+    schemas = [read_table_arrow(UUID, dataset.store, as_of=commit).schema for commit in dataset.commits]
+    last = schemas[-1]
+    columns = [
+        field.name
+        for field in last
+        if all(s.field(field.name).type.equals(field.type) for s in schemas if field.name in s.names)
+        and all(field.name in s.names for s in schemas)
+    ]
+    states = [
+        Counter(rows_of(read_table_arrow(UUID, dataset.store, as_of=commit), columns)) for commit in dataset.commits
+    ]
+    on = data.draw(st.none() | st.just(columns[:1] or None))
+    state = states[0]
+    for i, (earlier, later) in enumerate(itertools.pairwise(dataset.commits)):
+        step = read_dataset_changes(UUID, dataset.store, earlier, later, columns, on=on).read_all()
+        state = applied(state, step)
+        assert state == states[i + 1]
+    whole = read_dataset_changes(UUID, dataset.store, dataset.commits[0], columns=columns, on=on).read_all()
+    assert applied(states[0], whole) == states[-1]
