@@ -25,7 +25,7 @@ from kartothek_cube.core.scan.changes import (
     shared_partition_keys,
     with_columns_of,
 )
-from kartothek_cube.core.scan.execute import stream_together
+from kartothek_cube.core.scan.execute import stream_tables, stream_together
 from kartothek_cube.core.scan.plan import check_predicate_columns
 from kartothek_cube.core.snapshots.time_travel import check_as_of, snapshots_between
 from kartothek_cube.core.stores.contract import Store
@@ -119,13 +119,16 @@ def read_dataset_changes(
         check_predicate_columns(filters, schema, source.uuid)
         within = [] if key is None else shared_partition_keys(before, after, table, key)
         read = [*shown, *dict.fromkeys(c for c in (*(key or ()), *within) if c not in shown)]
-        check_same_types(before, after, {*shown, *(key or ()), *columns_of(filters)}, table)
-        past = with_columns_of(before, after)
+        was = before.schemas.get(table, pa.schema([]))
+        check_same_types(was, schema, {*shown, *(key or ()), *columns_of(filters)}, source.uuid)
+        past = with_columns_of(before, after.schemas, ())
         plans = [
             changed_files(source.store, snapshot, other, table, read, filters)
             for snapshot, other in ((past, after), (after, past))
         ]
-        gone, new = (stream_together(source.store, plan.request, plan.tasks()) for plan in plans)
+        # Predicates on partition columns differ from file to file.
+        stream = stream_together if filters is None else stream_tables
+        gone, new = (stream(source.store, plan.request, plan.tasks()) for plan in plans)
         stored = pa.schema([schema.field(c) for c in read])
         hidden = [c for c in within if c not in shown]
         buffer = DifferenceBuffer(stored, key, within, current_options().bytes_in_flight // 2, hidden)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,6 @@ from kartothek_cube.core.arrow.schema import compatible
 from kartothek_cube.core.arrow.sort_keys import BoolArray
 from kartothek_cube.core.expressions.predicates import Predicates
 from kartothek_cube.core.metadata.index import keep_labels, merge_indices
-from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.scan.plan import FilePlan, make_file_plan
 from kartothek_cube.core.snapshots.indexing import built_indices
@@ -64,13 +63,12 @@ def shared_partition_keys(before: Snapshot, after: Snapshot, table: str, key: Co
     return [c for c in keys if compatible(types.get(c, pa.null()), now.field(c).type)]
 
 
-def check_same_types(before: Snapshot, after: Snapshot, columns: Iterable[str], table: str = SINGLE_TABLE) -> None:
+def check_same_types(was: pa.Schema, now: pa.Schema, columns: Iterable[str], uuid: str) -> None:
     """Raise `InvalidInput` for a column that had a type of another family before."""
-    was, now = before.schemas.get(table, pa.schema([])), after.schemas[table]
     for column in columns:
-        if column in was.names and not compatible(was.field(column).type, now.field(column).type):
+        if {column} <= {*was.names} & {*now.names} and not compatible(was.field(column).type, now.field(column).type):
             raise InvalidInput(
-                f"Column {column!r} of dataset {after.uuid!r} was {was.field(column).type} then and is "
+                f"Column {column!r} of dataset {uuid!r} was {was.field(column).type} then and is "
                 f"{now.field(column).type} now, so their values cannot be compared. Leave the column out."
             )
 
@@ -78,14 +76,15 @@ def check_same_types(before: Snapshot, after: Snapshot, columns: Iterable[str], 
 # --- the older state as the later one sees it -----------------------------------------------------
 
 
-def with_columns_of(before: Snapshot, after: Snapshot) -> Snapshot:
-    """The older state with the columns and indices of the later one.
+def with_columns_of(before: Snapshot, schemas: Mapping[str, pa.Schema], indexed: Collection[str]) -> Snapshot:
+    """An older state with other columns: those that it lacks are null.
 
-    Columns that it lacks are null. Indices that it lacks are built where they are required.
+    Of the columns ``indexed``, indices that it lacks are built where they are required.
     """
-    new = {c: "" for c in after.secondary_columns - before.secondary_columns if c not in before.partition_keys}
+    new = dict.fromkeys({*indexed} - before.indexed_columns, "")
     document = replace(before.document, indices={**before.document.indices, **new})
-    return replace(before, document=document, schemas=after.schemas, lost=before.lost | new.keys())
+    # Without a version, so that it is never cached.
+    return replace(before, document=document, schemas=schemas, lost=before.lost | new.keys(), token=None)
 
 
 def without_files(snapshot: Snapshot) -> Snapshot:
@@ -98,6 +97,7 @@ def without_files(snapshot: Snapshot) -> Snapshot:
         document=replace(snapshot.document, partitions=nothing),
         indices={},
         lost=snapshot.secondary_columns,
+        token=None,
     )
 
 

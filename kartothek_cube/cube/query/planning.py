@@ -26,7 +26,7 @@ from kartothek_cube.cube.arguments import check_not_loaded, given_datasets
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
 from kartothek_cube.cube.members.discovery import load_cube, load_states
 from kartothek_cube.cube.query.align import Aligned, align, sort_into_groups, start
-from kartothek_cube.cube.query.changes import StatePlan, changed_pairs, since_text
+from kartothek_cube.cube.query.changes import StatePlan, changed_pairs, past_members, since_text
 from kartothek_cube.cube.query.explain_steps import (
     alignment_step,
     changed_step,
@@ -104,14 +104,22 @@ def plan_states(arguments: QueryArguments, since: Since, store: Store) -> tuple[
         raise InvalidInput(
             "changed_since and since cannot go together with datasets that are loaded already: give their ids."
         )
-    then, now = load_states(arguments.cube, store, arguments.datasets, since, arguments.as_of)
+    before, now = load_states(arguments.cube, store, arguments.datasets, since, arguments.as_of)
     plan = plan_members(arguments, now, store)
-    for role in plan.context.roles:
-        columns = {*role.columns, *(clause.column for clause in role.clauses)}
-        check_same_types(then[role.id], now[role.id], columns)
-    by = plan.context.partition_by
-    then = {i: with_past_indices(store, snapshot, now[i], by) for i, snapshot in then.items()}
-    past = plan_members(arguments, then, store)
+    intention = plan.intention
+    shown = {*intention.output_columns, *intention.conjunction.columns, *intention.cube.dimension_columns}
+    types = pa.schema({f.name: f for snapshot in now.values() for f in snapshot.schema}.values())
+    for snapshot in before.values():
+        check_same_types(snapshot.schema, types, shown, snapshot.uuid)
+    then = past_members(before, now, arguments.cube)
+    then = {i: with_past_indices(store, snapshot, now[i], intention.partition_by) for i, snapshot in then.items()}
+    address = {*intention.cube.dimension_columns, *intention.cube.partition_columns, *intention.partition_by}
+    payload = [c for c in intention.output_columns if c not in address]
+    try:
+        check_infos(infos_of(then), arguments.cube)
+        past = plan_members(replace(arguments, payload_columns=payload), then, store)
+    except InvalidInput as error:
+        raise InvalidInput(f"The cube was another one at {since_text(since)}: {error}") from error
     files = [{i: snapshot.files for i, snapshot in members.items()} for members in (then, now)]
     return StatePlan(past, files[0]), StatePlan(plan, files[1])
 
