@@ -23,6 +23,7 @@ from kartothek_cube.core.scan.changes import (
     check_same_types,
     check_since,
     shared_partition_keys,
+    widened,
     with_columns_of,
 )
 from kartothek_cube.core.scan.execute import stream_tables, stream_together
@@ -77,7 +78,8 @@ def read_dataset_changes(
     pyarrow.RecordBatchReader
         The column ``_change_type``, then those of the rows: ``insert`` and ``delete``; with ``on``
         also ``update_preimage``, each followed by its ``update_postimage``. Columns and types are
-        those of ``until``; columns that ``since`` lacks are null there. No other order is promised.
+        those of ``until``, or wider where an overwrite has narrowed them; columns that ``since``
+        lacks are null there. No other order is promised.
 
     Raises
     ------
@@ -112,19 +114,21 @@ def read_dataset_changes(
         first, last = check_since(since), check_as_of(until)
         source = dataset_ref(dataset_uuid, store, None)
         before, after = _states(source.store, source.snapshot(), first, last)
-        schema = check_table(after, table)
+        was = before.schemas.get(table, pa.schema([]))
+        schema = widened(check_table(after, table), dict(zip(was.names, was.types, strict=True)))
         shown = checked_columns(names, schema, source.uuid)
         check_change_type(shown, f"Dataset {source.uuid!r}")
         checked_columns(key, schema, source.uuid)
         check_predicate_columns(filters, schema, source.uuid)
         within = [] if key is None else shared_partition_keys(before, after, table, key)
         read = [*shown, *dict.fromkeys(c for c in (*(key or ()), *within) if c not in shown)]
-        was = before.schemas.get(table, pa.schema([]))
         check_same_types(was, schema, {*shown, *(key or ()), *columns_of(filters)}, source.uuid)
-        past = with_columns_of(before, after.schemas, ())
+        schemas = {**after.schemas, table: schema}
+        past = with_columns_of(before, schemas, ())
+        present = after if schema.equals(after.schemas[table]) else with_columns_of(after, schemas, ())
         plans = [
             changed_files(source.store, snapshot, other, table, read, filters)
-            for snapshot, other in ((past, after), (after, past))
+            for snapshot, other in ((past, present), (present, past))
         ]
         # Predicates on partition columns differ from file to file.
         stream = stream_together if filters is None else stream_tables

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.difference import CHANGE_TYPE
 from kartothek_cube.core.arrow.schema import compatible
 from kartothek_cube.core.arrow.sort_keys import BoolArray
+from kartothek_cube.core.arrow.types import common_type
 from kartothek_cube.core.expressions.predicates import Predicates
 from kartothek_cube.core.metadata.index import keep_labels, merge_indices
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -29,6 +30,7 @@ __all__ = [
     "check_since",
     "is_new",
     "shared_partition_keys",
+    "widened",
     "with_columns_of",
     "with_past_indices",
     "without_files",
@@ -71,6 +73,15 @@ def check_same_types(was: pa.Schema, now: pa.Schema, columns: Iterable[str], uui
                 f"Column {column!r} of dataset {uuid!r} was {was.field(column).type} then and is "
                 f"{now.field(column).type} now, so their values cannot be compared. Leave the column out."
             )
+
+
+def widened(now: pa.Schema, was: Mapping[str, pa.DataType]) -> pa.Schema:
+    """The columns with types that also hold the values that they had before, as far as any does.
+
+    An overwrite may have narrowed a type.
+    """
+    types = {f.name: common_type(f.type, was.get(f.name, pa.null())) or f.type for f in now}
+    return pa.schema(types)
 
 
 # --- the older state as the later one sees it -----------------------------------------------------

@@ -14,13 +14,25 @@ from kartothek_cube.core.arrow.schema import ordered
 from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.scan.changes import with_columns_of, without_files
+from kartothek_cube.core.scan.changes import widened, with_columns_of, without_files
 from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.typing import Since
 
-__all__ = ["StatePlan", "changed_pairs", "past_members", "since_text"]
+__all__ = ["StatePlan", "changed_pairs", "past_members", "since_text", "with_types_of"]
+
+
+def with_types_of(now: Mapping[str, Snapshot], before: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
+    """The later datasets of a cube with types that hold the values of the older ones, too."""
+    types = {f.name: f.type for snapshot in before.values() for f in snapshot.schema}
+    schemas = {i: widened(snapshot.schema, types) for i, snapshot in now.items()}
+    return {
+        i: snapshot
+        if schemas[i].equals(snapshot.schema)
+        else with_columns_of(snapshot, {**snapshot.schemas, SINGLE_TABLE: schemas[i]}, ())
+        for i, snapshot in now.items()
+    }
 
 
 def past_members(before: Mapping[str, Snapshot], now: Mapping[str, Snapshot], cube: Cube) -> dict[str, Snapshot]:

@@ -26,7 +26,7 @@ from kartothek_cube.cube.arguments import check_not_loaded, given_datasets
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
 from kartothek_cube.cube.members.discovery import load_cube, load_states
 from kartothek_cube.cube.query.align import Aligned, align, sort_into_groups, start
-from kartothek_cube.cube.query.changes import StatePlan, changed_pairs, past_members, since_text
+from kartothek_cube.cube.query.changes import StatePlan, changed_pairs, past_members, since_text, with_types_of
 from kartothek_cube.cube.query.explain_steps import (
     alignment_step,
     changed_step,
@@ -90,10 +90,13 @@ def plan_members(arguments: QueryArguments, snapshots: Mapping[str, Snapshot], s
     return replace(plan, commits={i: snapshot.commit for i, snapshot in snapshots.items()})
 
 
-def plan_states(arguments: QueryArguments, since: Since, store: Store) -> tuple[StatePlan, StatePlan]:
+def plan_states(
+    arguments: QueryArguments, since: Since, store: Store, *, compared: bool = False
+) -> tuple[StatePlan, StatePlan]:
     """Plan a query of the state at ``since``, and the same query of the state ``as_of``.
 
-    What the older state lacks is null there: columns, and whole datasets.
+    What the older state lacks is null there: columns, and whole datasets. If their rows will be
+    ``compared``, the types of the results hold the values of both.
 
     Raises
     ------
@@ -105,15 +108,16 @@ def plan_states(arguments: QueryArguments, since: Since, store: Store) -> tuple[
             "changed_since and since cannot go together with datasets that are loaded already: give their ids."
         )
     before, now = load_states(arguments.cube, store, arguments.datasets, since, arguments.as_of)
+    now = with_types_of(now, before) if compared else now
     plan = plan_members(arguments, now, store)
     intention = plan.intention
-    shown = {*intention.output_columns, *intention.conjunction.columns, *intention.cube.dimension_columns}
+    address = {*intention.cube.dimension_columns, *intention.cube.partition_columns, *intention.partition_by}
+    used = address.union(intention.conjunction.columns, intention.output_columns if compared else ())
     types = pa.schema({f.name: f for snapshot in now.values() for f in snapshot.schema}.values())
     for snapshot in before.values():
-        check_same_types(snapshot.schema, types, shown, snapshot.uuid)
+        check_same_types(snapshot.schema, types, sorted(used), snapshot.uuid)
     then = past_members(before, now, arguments.cube)
     then = {i: with_past_indices(store, snapshot, now[i], intention.partition_by) for i, snapshot in then.items()}
-    address = {*intention.cube.dimension_columns, *intention.cube.partition_columns, *intention.partition_by}
     payload = [c for c in intention.output_columns if c not in address]
     try:
         check_infos(infos_of(then), arguments.cube)

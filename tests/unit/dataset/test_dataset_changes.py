@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import tempfile
 from collections import Counter
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from kartothek_cube import options
 from kartothek_cube.api.dataset import (
-    build_dataset_indices,
-    compact_dataset,
-    garbage_collect_dataset,
     read_dataset_changes,
     store_dataframes_as_dataset,
-    undo,
     update_dataset_from_dataframes,
 )
-from kartothek_cube.core.arrow.difference import CHANGE_TYPE
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.errors import DatasetNotFound, HistoryUnavailable, InvalidInput, InvalidType, UnknownColumn
 from tests.support.changes import rows_of
-from tests.support.commits import foreign_commit
-from tests.support.reads import MeasuredStore
 
 UUID = "uuid"
 
