@@ -111,6 +111,8 @@ def read_dataset_changes(
     with operation("read_dataset_changes", options) as op:
         names, filters = names_of(columns, table, "columns"), parse_predicates(predicates)
         key = None if on is None else [str(column) for column in as_list(on, "on")]
+        if key == []:
+            raise InvalidInput("on names no column. Give the columns of a key, or leave it out.")
         first, last = check_since(since), check_as_of(until)
         source = dataset_ref(dataset_uuid, store, None)
         before, after = _states(source.store, source.snapshot(), first, last)
@@ -143,6 +145,7 @@ def read_dataset_changes(
             for difference in differences
             for changes in (difference.updates(result), difference.others(result))
             for batch in changes.to_batches()
+            if batch.num_rows
         )
         return pa.RecordBatchReader.from_batches(result, op.lasting(batches))
 

@@ -87,5 +87,6 @@ def query_cube_changes(
         arguments = QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, until)
         before, after = plan_states(arguments, since, opened, compared=True)
         check_change_type(after.plan.schema.names, f"Cube {cube.uuid_prefix!r}")
-        batches = (batch for table in iter_changes(before, after, opened) for batch in table.to_batches())
+        tables = iter_changes(before, after, opened)
+        batches = (batch for table in tables for batch in table.to_batches() if batch.num_rows)
         return pa.RecordBatchReader.from_batches(changes_schema(after.plan.schema), op.lasting(batches))
