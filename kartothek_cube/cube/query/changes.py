@@ -49,7 +49,7 @@ def past_members(before: Mapping[str, Snapshot], now: Mapping[str, Snapshot], cu
     for i, snapshot in now.items():
         past = before.get(i) or without_files(snapshot)
         own = past.schema if i in before else [f for f in snapshot.schema if f.name in address]
-        new = [f for f in snapshot.schema if f.name not in known]
+        new = [f for f in snapshot.schema if f.name not in known | address]
         fields = {f.name: types.get(f.name, f) for f in (*own, *new)}
         schema = ordered(pa.schema(fields.values()), past.partition_keys)
         elsewhere = indexed - set(snapshot.schema.names)
