@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, note
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from kartothek_cube import options
@@ -329,6 +329,7 @@ def check_pair(
 
 @pytest.mark.slow
 @pytest.mark.hypothesis
+@settings(max_examples=settings().max_examples // 2)
 @given(histories(), st.data())
 def test_all_changes_applied_one_after_the_other_give_each_state(dataset, data):
     """Also the changes over several commits are those of the single ones, without what cancels."""
