@@ -107,15 +107,15 @@ def row_difference(
         updated.append((rows[0][differs], rows[1][differs]))
         rest = _without(rest, rows)
     else:
-        names = before.column_names
+        names, sides = before.column_names, [left, right]
         equal = [names, [c for c in names if c not in hidden]] if hidden else [names]
         for step, by in enumerate([*equal, *(() if on is None else ([*on, *within], on))]):
-            keys = pack([take_rows(left, rest[0]), take_rows(right, rest[1])], by)
-            matches = _pairs(*keys)
+            matches = _pairs(*pack(sides, by))
             rows = rest[0][matches[0]], rest[1][matches[1]]
             if step >= len(equal):
                 updated.append(rows)
             rest = _without(rest, rows)
+            sides = [take_rows(left, rest[0]), take_rows(right, rest[1])]
     old, new = (np.concatenate([nothing, *side]) for nothing, side in zip(_NO_ROWS, _sides(updated), strict=True))
     return Difference(
         take_rows(before, old), take_rows(after, new), take_rows(before, rest[0]), take_rows(after, rest[1])
