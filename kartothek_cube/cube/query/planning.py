@@ -49,7 +49,7 @@ from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.typing import Since
 
-__all__ = ["load_members_of", "make_plan", "plan_members", "plan_query", "plan_states"]
+__all__ = ["load_members_of", "make_plan", "plan_between", "plan_members", "plan_query", "plan_states"]
 
 # With fewer numbers than 1/64 of their range, sorting them is faster than a mask of the range.
 _FEW = 64
@@ -65,7 +65,7 @@ def make_plan(arguments: QueryArguments, store: Store) -> QueryPlan:
     """
     if arguments.changed_since is None:
         return plan_members(arguments, load_members_of(arguments, store), store)
-    before, after = plan_states(arguments, arguments.changed_since, store)
+    before, after = plan_states(arguments, arguments.changed_since, store, compared=False)
     return changed_plan(before, after, since_text(arguments.changed_since))
 
 
@@ -91,7 +91,7 @@ def plan_members(arguments: QueryArguments, snapshots: Mapping[str, Snapshot], s
 
 
 def plan_states(
-    arguments: QueryArguments, since: Since, store: Store, *, compared: bool = False
+    arguments: QueryArguments, since: Since, store: Store, *, compared: bool = True
 ) -> tuple[StatePlan, StatePlan]:
     """Plan a query of the state at ``since``, and the same query of the state ``as_of``.
 
@@ -108,6 +108,18 @@ def plan_states(
             "changed_since and since cannot go together with datasets that are loaded already: give their ids."
         )
     before, now = load_states(arguments.cube, store, arguments.datasets, since, arguments.as_of)
+    return plan_between(arguments, before, now, store, compared=compared)
+
+
+def plan_between(
+    arguments: QueryArguments,
+    before: Mapping[str, Snapshot],
+    now: Mapping[str, Snapshot],
+    store: Store,
+    *,
+    compared: bool = True,
+) -> tuple[StatePlan, StatePlan]:
+    """Plan a query of two states of `load_states`, as `plan_states`."""
     now = with_types_of(now, before) if compared else now
     plan = plan_members(arguments, now, store)
     intention = plan.intention
@@ -123,7 +135,7 @@ def plan_states(
         check_infos(infos_of(then), arguments.cube)
         past = plan_members(replace(arguments, payload_columns=payload), then, store)
     except InvalidInput as error:
-        raise InvalidInput(f"The cube was another one at {since_text(since)}: {error}") from error
+        raise InvalidInput(f"Cube {arguments.cube.uuid_prefix!r} was another one then: {error}") from error
     files = [{i: snapshot.files for i, snapshot in members.items()} for members in (then, now)]
     return StatePlan(past, files[0]), StatePlan(plan, files[1])
 

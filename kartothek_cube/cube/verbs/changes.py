@@ -85,7 +85,7 @@ def query_cube_changes(
     with operation("query_cube_changes", options, cube=cube) as op:
         opened = open_instrumented(store)
         arguments = QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, until)
-        before, after = plan_states(arguments, since, opened, compared=True)
+        before, after = plan_states(arguments, since, opened)
         check_change_type(after.plan.schema.names, f"Cube {cube.uuid_prefix!r}")
         tables = iter_changes(before, after, opened)
         batches = (batch for table in tables for batch in table.to_batches() if batch.num_rows)

@@ -148,5 +148,5 @@ def test_a_state_in_which_the_cube_was_another_one_is_told(store):
     store_dataframes_as_dataset(store, "cube++seed", [wide], partition_on=["p"], secondary_indices=["i1", "x"])
     then = chain(store)[-1].id
     build_cube(SEED, CUBE, store, overwrite=True)
-    with pytest.raises(InvalidInput, match=r"The cube was another one at .*missing dimension columns: y"):
+    with pytest.raises(InvalidInput, match=r"Cube 'cube' was another one then: .*missing dimension columns: y"):
         query_cube_changes(CUBE, store, then)
