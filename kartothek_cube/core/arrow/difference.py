@@ -17,7 +17,15 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.grouping import Spill
-from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray, expand_ranges, group_starts, pack, take_rows
+from kartothek_cube.core.arrow.sort_keys import (
+    BoolArray,
+    IntArray,
+    empty_rows,
+    expand_ranges,
+    group_starts,
+    pack,
+    take_rows,
+)
 
 __all__ = ["CHANGE_TYPE", "CHANGE_TYPES", "Difference", "DifferenceBuffer", "changes_schema", "row_difference"]
 
@@ -65,12 +73,17 @@ def _with_type(rows: pa.Table, schema: pa.Schema, kinds: pa.Array) -> pa.Table:
 
 
 def row_difference(
-    before: pa.Table, after: pa.Table, on: Sequence[str] | None = None, within: Sequence[str] = ()
+    before: pa.Table,
+    after: pa.Table,
+    on: Sequence[str] | None = None,
+    within: Sequence[str] = (),
+    hidden: Sequence[str] = (),
 ) -> Difference:
     """The difference of two tables with the same columns, of which ``before`` came first.
 
     With the key columns ``on``, rows of one key that are left on both sides are updates: of several
-    such rows first those that agree in the columns ``within``, too.
+    such rows first those that agree in the columns ``within``, too. Those of them that are
+    ``hidden`` do not make rows differ.
 
     Examples
     --------
@@ -90,17 +103,19 @@ def row_difference(
     if keys is not None and all(map(_are_distinct, keys)):
         # No full keys are needed: each row has at most one partner.
         rows = _pairs(*keys)
-        differs = ~_equal_rows(take_rows(left, rows[0]), take_rows(right, rows[1]), on or ())
+        differs = ~_equal_rows(take_rows(left, rows[0]), take_rows(right, rows[1]), [*(on or ()), *hidden])
         updated.append((rows[0][differs], rows[1][differs]))
         rest = _without(rest, rows)
     else:
-        rest = _without(rest, _pairs(*pack([left, right], before.column_names)))
-        for by in () if on is None else ([*on, *within], on):
-            keys = pack([take_rows(left, rest[0]), take_rows(right, rest[1])], by)
-            matches = _pairs(*keys)
+        names, sides = before.column_names, [left, right]
+        equal = [names, [c for c in names if c not in hidden]] if hidden else [names]
+        for step, by in enumerate([*equal, *(() if on is None else ([*on, *within], on))]):
+            matches = _pairs(*pack(sides, by))
             rows = rest[0][matches[0]], rest[1][matches[1]]
-            updated.append(rows)
+            if step >= len(equal):
+                updated.append(rows)
             rest = _without(rest, rows)
+            sides = [take_rows(left, rest[0]), take_rows(right, rest[1])]
     old, new = (np.concatenate([nothing, *side]) for nothing, side in zip(_NO_ROWS, _sides(updated), strict=True))
     return Difference(
         take_rows(before, old), take_rows(after, new), take_rows(before, rest[0]), take_rows(after, rest[1])
@@ -161,13 +176,29 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return _plain(column.cast(data_type.value_type))
     if pt.is_nested(data_type):
         # Lists have no order in Arrow. Their text has one, and tells NaN from null.
-        texts = [None if value is None else repr(value) for value in column.to_pylist()]
+        texts = [None if value is None else _text(value) for value in column.to_pylist()]
         return pa.chunked_array([pa.array(texts, pa.string())])
     if pt.is_null(data_type):
         return column.cast(pa.bool_())
-    if pt.is_duration(data_type):
-        return column.cast(pa.int64())
-    return column.cast(pa.float32()) if pt.is_float16(data_type) else column
+    if pt.is_temporal(data_type):
+        # Python has no dates after the year 9999.
+        return column.cast(pa.int32() if data_type.bit_width == 32 else pa.int64())
+    if pt.is_floating(data_type):
+        column = column.cast(pa.float32()) if pt.is_float16(data_type) else column
+        # Arrow tells one NaN from another by its bits: 0 / 0 has not those of float("nan").
+        is_nan = pc.is_nan(column)
+        return pc.if_else(is_nan, pa.scalar(np.nan, column.type), column) if pc.any(is_nan).as_py() else column
+    return column
+
+
+def _text(value: object) -> str:
+    """A text that equal lists or structs have in common, and no others of their type."""
+    if isinstance(value, dict):
+        value = list(value.items())
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    # The sum makes -0.0 the 0.0 that it equals.
+    return repr(value + 0.0 if isinstance(value, float) else value)
 
 
 # --- more rows than memory ------------------------------------------------------------------------
@@ -180,8 +211,16 @@ class DifferenceBuffer:
     the end of the block, and are compared part by part.
     """
 
-    def __init__(self, schema: pa.Schema, on: Sequence[str] | None, within: Sequence[str], limit: int) -> None:
-        self._schema, self._on, self._within, self._limit = schema, on, tuple(within), limit
+    def __init__(
+        self,
+        schema: pa.Schema,
+        on: Sequence[str] | None,
+        within: Sequence[str],
+        limit: int,
+        hidden: Sequence[str] = (),
+    ) -> None:
+        self._schema, self._on, self._limit = schema, on, limit
+        self._within, self._hidden = tuple(within), tuple(hidden)
         self._held: tuple[list[pa.Table], list[pa.Table]] = ([], [])
         self._bytes = 0
         self._open = ExitStack()
@@ -233,11 +272,15 @@ class DifferenceBuffer:
             yield self._compared(self._spill.take(2 * part), self._spill.take(2 * part + 1))
 
     def _compared(self, before: list[pa.Table], after: list[pa.Table]) -> Difference:
-        nothing = self._schema.empty_table()
-        left, right = (pa.concat_tables([nothing, *tables]) for tables in (before, after))
+        left, right = self._joined(before), self._joined(after)
         before.clear()
         after.clear()
-        return row_difference(left, right, self._on, self._within)
+        return row_difference(left, right, self._on, self._within, self._hidden)
+
+    def _joined(self, tables: list[pa.Table]) -> pa.Table:
+        if not len(self._schema):  # `pa.concat_tables` forgets the number of rows
+            return empty_rows(sum(table.num_rows for table in tables))
+        return pa.concat_tables([self._schema.empty_table(), *tables])
 
 
 Hashes: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
@@ -247,9 +290,8 @@ def _hashes(column: pa.ChunkedArray) -> Hashes:
     """A number for each value, the same for equal values in any table."""
     data_type = column.type
     if pt.is_floating(data_type):
-        # The sum makes -0.0 the 0.0 that it equals. NaN has many forms.
-        numbers = pc.fill_null(pc.add(column.cast(pa.float64()), 0.0), 0.0).to_numpy().copy()
-        numbers[np.isnan(numbers)] = 1.5
+        # The sum makes -0.0 the 0.0 that it equals.
+        numbers = pc.fill_null(pc.add(column.cast(pa.float64()), 0.0), 0.0).to_numpy()
         bits: Hashes = numbers.view(np.uint64)
         return bits
     hashes: Hashes

@@ -22,9 +22,11 @@ from kartothek_cube.core.scan.changes import (
     check_change_type,
     check_same_types,
     check_since,
+    shared_partition_keys,
+    widened,
     with_columns_of,
 )
-from kartothek_cube.core.scan.execute import stream_together
+from kartothek_cube.core.scan.execute import stream_tables, stream_together
 from kartothek_cube.core.scan.plan import check_predicate_columns
 from kartothek_cube.core.snapshots.time_travel import check_as_of, snapshots_between
 from kartothek_cube.core.stores.contract import Store
@@ -76,7 +78,8 @@ def read_dataset_changes(
     pyarrow.RecordBatchReader
         The column ``_change_type``, then those of the rows: ``insert`` and ``delete``; with ``on``
         also ``update_preimage``, each followed by its ``update_postimage``. Columns and types are
-        those of ``until``; columns that ``since`` lacks are null there. No other order is promised.
+        those of ``until``, or wider where an overwrite has narrowed them; columns that ``since``
+        lacks are null there. No other order is promised.
 
     Raises
     ------
@@ -108,25 +111,33 @@ def read_dataset_changes(
     with operation("read_dataset_changes", options) as op:
         names, filters = names_of(columns, table, "columns"), parse_predicates(predicates)
         key = None if on is None else [str(column) for column in as_list(on, "on")]
+        if key == []:
+            raise InvalidInput("on names no column. Give the columns of a key, or leave it out.")
         first, last = check_since(since), check_as_of(until)
         source = dataset_ref(dataset_uuid, store, None)
         before, after = _states(source.store, source.snapshot(), first, last)
-        schema = check_table(after, table)
+        was = before.schemas.get(table, pa.schema([]))
+        schema = widened(check_table(after, table), dict(zip(was.names, was.types, strict=True)))
         shown = checked_columns(names, schema, source.uuid)
         check_change_type(shown, f"Dataset {source.uuid!r}")
         checked_columns(key, schema, source.uuid)
         check_predicate_columns(filters, schema, source.uuid)
-        within = [] if key is None else [c for c in after.partition_keys if c not in key]
+        within = [] if key is None else shared_partition_keys(before, after, table, key)
         read = [*shown, *dict.fromkeys(c for c in (*(key or ()), *within) if c not in shown)]
-        check_same_types(before, after, {*read, *columns_of(filters)}, table)
-        past = with_columns_of(before, after)
+        check_same_types(was, schema, {*shown, *(key or ()), *columns_of(filters)}, source.uuid)
+        schemas = {**after.schemas, table: schema}
+        past = with_columns_of(before, schemas, ())
+        present = after if schema.equals(after.schemas[table]) else with_columns_of(after, schemas, ())
         plans = [
             changed_files(source.store, snapshot, other, table, read, filters)
-            for snapshot, other in ((past, after), (after, past))
+            for snapshot, other in ((past, present), (present, past))
         ]
-        gone, new = (stream_together(source.store, plan.request, plan.tasks()) for plan in plans)
+        # Predicates on partition columns differ from file to file.
+        stream = stream_together if filters is None else stream_tables
+        gone, new = (stream(source.store, plan.request, plan.tasks()) for plan in plans)
         stored = pa.schema([schema.field(c) for c in read])
-        buffer = DifferenceBuffer(stored, key, within, current_options().bytes_in_flight // 2)
+        hidden = [c for c in within if c not in shown]
+        buffer = DifferenceBuffer(stored, key, within, current_options().bytes_in_flight // 2, hidden)
         result = changes_schema(pa.schema([schema.field(c) for c in shown]))
         differences = _compared(gone, new, buffer) if all(map(len, plans)) else _taken(gone, new, stored)
         batches = (
@@ -134,6 +145,7 @@ def read_dataset_changes(
             for difference in differences
             for changes in (difference.updates(result), difference.others(result))
             for batch in changes.to_batches()
+            if batch.num_rows
         )
         return pa.RecordBatchReader.from_batches(result, op.lasting(batches))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.difference import CHANGE_TYPE
 from kartothek_cube.core.arrow.schema import compatible
 from kartothek_cube.core.arrow.sort_keys import BoolArray
+from kartothek_cube.core.arrow.types import common_type
 from kartothek_cube.core.expressions.predicates import Predicates
 from kartothek_cube.core.metadata.index import keep_labels, merge_indices
-from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.scan.plan import FilePlan, make_file_plan
 from kartothek_cube.core.snapshots.indexing import built_indices
@@ -29,6 +29,8 @@ __all__ = [
     "check_same_types",
     "check_since",
     "is_new",
+    "shared_partition_keys",
+    "widened",
     "with_columns_of",
     "with_past_indices",
     "without_files",
@@ -55,28 +57,45 @@ def check_change_type(columns: Collection[str], context: str) -> None:
         raise InvalidInput(f"{context} has a column {CHANGE_TYPE!r}, which is the name of the kind of a change.")
 
 
-def check_same_types(before: Snapshot, after: Snapshot, columns: Iterable[str], table: str = SINGLE_TABLE) -> None:
-    """Raise `InvalidInput` for a column that had a type of another family before."""
+def shared_partition_keys(before: Snapshot, after: Snapshot, table: str, key: Collection[str]) -> list[str]:
+    """The partition keys, without those of ``key``, whose values can be compared in both states."""
     was, now = before.schemas.get(table, pa.schema([])), after.schemas[table]
+    types = {f.name: f.type for f in was}
+    keys = [c for c in after.partition_keys if c not in key]
+    return [c for c in keys if compatible(types.get(c, pa.null()), now.field(c).type)]
+
+
+def check_same_types(was: pa.Schema, now: pa.Schema, columns: Iterable[str], uuid: str) -> None:
+    """Raise `InvalidInput` for a column that had a type of another family before."""
     for column in columns:
-        if column in was.names and not compatible(was.field(column).type, now.field(column).type):
+        if {column} <= {*was.names} & {*now.names} and not compatible(was.field(column).type, now.field(column).type):
             raise InvalidInput(
-                f"Column {column!r} of dataset {after.uuid!r} was {was.field(column).type} then and is "
+                f"Column {column!r} of dataset {uuid!r} was {was.field(column).type} then and is "
                 f"{now.field(column).type} now, so their values cannot be compared. Leave the column out."
             )
+
+
+def widened(now: pa.Schema, was: Mapping[str, pa.DataType]) -> pa.Schema:
+    """The columns with types that also hold the values that they had before, as far as any does.
+
+    An overwrite may have narrowed a type.
+    """
+    types = {f.name: common_type(f.type, was.get(f.name, pa.null())) or f.type for f in now}
+    return pa.schema(types)
 
 
 # --- the older state as the later one sees it -----------------------------------------------------
 
 
-def with_columns_of(before: Snapshot, after: Snapshot) -> Snapshot:
-    """The older state with the columns and indices of the later one.
+def with_columns_of(before: Snapshot, schemas: Mapping[str, pa.Schema], indexed: Collection[str]) -> Snapshot:
+    """An older state with other columns: those that it lacks are null.
 
-    Columns that it lacks are null. Indices that it lacks are built where they are required.
+    Of the columns ``indexed``, indices that it lacks are built where they are required.
     """
-    new = {c: "" for c in after.secondary_columns - before.secondary_columns if c not in before.partition_keys}
+    new = dict.fromkeys({*indexed} - before.indexed_columns, "")
     document = replace(before.document, indices={**before.document.indices, **new})
-    return replace(before, document=document, schemas=after.schemas, lost=before.lost | new.keys())
+    # Without a version, so that it is never cached.
+    return replace(before, document=document, schemas=schemas, lost=before.lost | new.keys(), token=None)
 
 
 def without_files(snapshot: Snapshot) -> Snapshot:
@@ -89,6 +108,7 @@ def without_files(snapshot: Snapshot) -> Snapshot:
         document=replace(snapshot.document, partitions=nothing),
         indices={},
         lost=snapshot.secondary_columns,
+        token=None,
     )
 
 

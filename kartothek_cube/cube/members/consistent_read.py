@@ -106,9 +106,13 @@ def members_between(
         if first is not None:
             with suppress(BeforeCreation):
                 return snapshots_between(store, snapshot, first, last)
+        then, now = None if first is None else state_at(snapshot, first), state_at(snapshot, last)
+        return then, now, (then is not None) - (now is not None)
+
+    def state_at(snapshot: Snapshot, as_of: AsOf | None) -> Snapshot | None:
         with suppress(BeforeCreation):
-            return None, snapshot if last is None else snapshot_at(store, snapshot, last), -1
-        return None, None, 0
+            return snapshot if as_of is None else snapshot_at(store, snapshot, as_of)
+        return None
 
     pairs = dict(zip(newest, map_in_threads(load, list(newest), store=store), strict=True))
     before = {name: state for name, (state, _, _) in pairs.items() if state is not None}

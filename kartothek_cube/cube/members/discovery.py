@@ -11,7 +11,7 @@ from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.scan.changes import check_since, with_columns_of, without_files
+from kartothek_cube.core.scan.changes import check_since
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import check_as_of
 from kartothek_cube.core.stores.contract import Store
@@ -156,13 +156,10 @@ def load_states(
 ) -> tuple[dict[str, Snapshot], dict[str, Snapshot]]:
     """Snapshots of the datasets of a cube at ``since``, and ``as_of`` a later moment.
 
-    Both have the same datasets, with the columns and indices of the later state. A dataset that did
-    not exist at ``since`` is there without rows.
-
     Raises
     ------
     InvalidInput
-        As in `load_cube` for either state, or if ``as_of`` comes before ``since``.
+        As in `load_cube` for the later state, or if ``as_of`` comes before ``since``.
     HistoryUnavailable
         If history does not reach back to one of them.
     """
@@ -177,15 +174,7 @@ def load_states(
     now = {i: snapshot for i, snapshot in after.items() if names is None or i in names}
     _check_found(now, names, as_of)
     check_infos(infos_of(now), cube)
-    then = {
-        i: with_columns_of(before[i], snapshot) if i in before else without_files(snapshot)
-        for i, snapshot in now.items()
-    }
-    try:
-        check_infos(infos_of(then), cube)
-    except InvalidInput as error:
-        raise InvalidInput(f"At {since!r} the cube was another one: {error}") from error
-    return then, now
+    return {i: snapshot for i, snapshot in before.items() if i in now}, now
 
 
 def cube_of(uuid_prefix: str, members: Mapping[str, Snapshot]) -> Cube:

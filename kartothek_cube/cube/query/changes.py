@@ -10,12 +10,52 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.key_index import KeyIndex
+from kartothek_cube.core.arrow.schema import ordered
 from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.scan.changes import widened, with_columns_of, without_files
 from kartothek_cube.core.text import pluralize
+from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.typing import Since
 
-__all__ = ["StatePlan", "changed_pairs", "since_text"]
+__all__ = ["StatePlan", "changed_pairs", "past_members", "since_text", "with_types_of"]
+
+
+def with_types_of(now: Mapping[str, Snapshot], before: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
+    """The later datasets of a cube with types that hold the values of the older ones, too."""
+    types = {f.name: f.type for snapshot in before.values() for f in snapshot.schema}
+    schemas = {i: widened(snapshot.schema, types) for i, snapshot in now.items()}
+    return {
+        i: snapshot
+        if schemas[i].equals(snapshot.schema)
+        else with_columns_of(snapshot, {**snapshot.schemas, SINGLE_TABLE: schemas[i]}, ())
+        for i, snapshot in now.items()
+    }
+
+
+def past_members(before: Mapping[str, Snapshot], now: Mapping[str, Snapshot], cube: Cube) -> dict[str, Snapshot]:
+    """The older datasets of a cube with the types and the payload of the later ones.
+
+    Payload that none of them had is null, and a dataset that did not exist has no rows. Payload
+    that another dataset has now stays where it was.
+    """
+    types = {field.name: field for snapshot in now.values() for field in snapshot.schema}
+    known = {name for snapshot in before.values() for name in snapshot.schema.names}
+    indexed = {column for snapshot in now.values() for column in snapshot.indexed_columns}
+    address = {*cube.dimension_columns, *cube.partition_columns}
+    members = {}
+    for i, snapshot in now.items():
+        past = before.get(i) or without_files(snapshot)
+        own = past.schema if i in before else [f for f in snapshot.schema if f.name in address]
+        new = [f for f in snapshot.schema if f.name not in known | address]
+        fields = {f.name: types.get(f.name, f) for f in (*own, *new)}
+        schema = ordered(pa.schema(fields.values()), past.partition_keys)
+        elsewhere = indexed - set(snapshot.schema.names)
+        required = {c for c in fields if c in snapshot.indexed_columns | elsewhere} - set(cube.partition_columns)
+        members[i] = with_columns_of(past, {**past.schemas, SINGLE_TABLE: schema}, required)
+    return members
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from kartothek_cube.cube.arguments import check_not_loaded, given_datasets
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
 from kartothek_cube.cube.members.discovery import load_cube, load_states
 from kartothek_cube.cube.query.align import Aligned, align, sort_into_groups, start
-from kartothek_cube.cube.query.changes import StatePlan, changed_pairs, since_text
+from kartothek_cube.cube.query.changes import StatePlan, changed_pairs, past_members, since_text, with_types_of
 from kartothek_cube.cube.query.explain_steps import (
     alignment_step,
     changed_step,
@@ -65,7 +65,7 @@ def make_plan(arguments: QueryArguments, store: Store) -> QueryPlan:
     """
     if arguments.changed_since is None:
         return plan_members(arguments, load_members_of(arguments, store), store)
-    before, after = plan_states(arguments, arguments.changed_since, store)
+    before, after = plan_states(arguments, arguments.changed_since, store, compared=False)
     return changed_plan(before, after, since_text(arguments.changed_since))
 
 
@@ -90,10 +90,13 @@ def plan_members(arguments: QueryArguments, snapshots: Mapping[str, Snapshot], s
     return replace(plan, commits={i: snapshot.commit for i, snapshot in snapshots.items()})
 
 
-def plan_states(arguments: QueryArguments, since: Since, store: Store) -> tuple[StatePlan, StatePlan]:
+def plan_states(
+    arguments: QueryArguments, since: Since, store: Store, *, compared: bool = True
+) -> tuple[StatePlan, StatePlan]:
     """Plan a query of the state at ``since``, and the same query of the state ``as_of``.
 
-    What the older state lacks is null there: columns, and whole datasets.
+    What the older state lacks is null there: columns, and whole datasets. If their rows will be
+    ``compared``, the types of the results hold the values of both.
 
     Raises
     ------
@@ -104,22 +107,35 @@ def plan_states(arguments: QueryArguments, since: Since, store: Store) -> tuple[
         raise InvalidInput(
             "changed_since and since cannot go together with datasets that are loaded already: give their ids."
         )
-    return plan_between(
-        arguments, *load_states(arguments.cube, store, arguments.datasets, since, arguments.as_of), store
-    )
+    states = load_states(arguments.cube, store, arguments.datasets, since, arguments.as_of)
+    return plan_between(arguments, *states, store, compared=compared)
 
 
 def plan_between(
-    arguments: QueryArguments, then: Mapping[str, Snapshot], now: Mapping[str, Snapshot], store: Store
+    arguments: QueryArguments,
+    before: Mapping[str, Snapshot],
+    now: Mapping[str, Snapshot],
+    store: Store,
+    *,
+    compared: bool = True,
 ) -> tuple[StatePlan, StatePlan]:
     """Plan a query of two states of `load_states`, as `plan_states`."""
+    now = with_types_of(now, before) if compared else now
     plan = plan_members(arguments, now, store)
-    for role in plan.context.roles:
-        columns = {*role.columns, *(clause.column for clause in role.clauses)}
-        check_same_types(then[role.id], now[role.id], columns)
-    by = plan.context.partition_by
-    then = {i: with_past_indices(store, snapshot, now[i], by) for i, snapshot in then.items()}
-    past = plan_members(arguments, then, store)
+    intention = plan.intention
+    address = {*intention.cube.dimension_columns, *intention.cube.partition_columns, *intention.partition_by}
+    used = address.union(intention.conjunction.columns, intention.output_columns if compared else ())
+    types = pa.schema({f.name: f for snapshot in now.values() for f in snapshot.schema}.values())
+    for snapshot in before.values():
+        check_same_types(snapshot.schema, types, sorted(used), snapshot.uuid)
+    then = past_members(before, now, arguments.cube)
+    then = {i: with_past_indices(store, snapshot, now[i], intention.partition_by) for i, snapshot in then.items()}
+    payload = [c for c in intention.output_columns if c not in address]
+    try:
+        check_infos(infos_of(then), arguments.cube)
+        past = plan_members(replace(arguments, payload_columns=payload), then, store)
+    except InvalidInput as error:
+        raise InvalidInput(f"Cube {arguments.cube.uuid_prefix!r} was another one then: {error}") from error
     files = [{i: snapshot.files for i, snapshot in members.items()} for members in (then, now)]
     return StatePlan(past, files[0]), StatePlan(plan, files[1])
 

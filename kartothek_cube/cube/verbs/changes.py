@@ -56,9 +56,9 @@ def query_cube_changes(
     -------
     pyarrow.RecordBatchReader
         The column ``_change_type``: ``insert``, ``delete``, or ``update_preimage`` followed by its
-        ``update_postimage``; then the columns of the query, with the types of ``until``. A cell
-        that moved to another partition is an update. Columns and datasets that ``since`` lacks are
-        null there. No other order is promised.
+        ``update_postimage``; then the columns of the query, with the types of ``until``, or wider
+        where an overwrite has narrowed them. A cell that moved to another partition is an update.
+        Columns and datasets that ``since`` lacks are null there. No other order is promised.
 
     Raises
     ------
@@ -87,5 +87,6 @@ def query_cube_changes(
         arguments = QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, until)
         before, after = plan_states(arguments, since, opened)
         check_change_type(after.plan.schema.names, f"Cube {cube.uuid_prefix!r}")
-        batches = (batch for table in iter_changes(before, after, opened) for batch in table.to_batches())
+        tables = iter_changes(before, after, opened)
+        batches = (batch for table in tables for batch in table.to_batches() if batch.num_rows)
         return pa.RecordBatchReader.from_batches(changes_schema(after.plan.schema), op.lasting(batches))

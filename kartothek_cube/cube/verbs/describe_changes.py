@@ -24,7 +24,7 @@ from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.execute.changes import iter_changes, iter_dataset_changes
 from kartothek_cube.cube.members.discovery import load_states
-from kartothek_cube.cube.query.changes import StatePlan
+from kartothek_cube.cube.query.changes import StatePlan, with_types_of
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.planning import plan_between
 from kartothek_cube.typing import AsOf, Since, StoreLike
@@ -159,6 +159,7 @@ def changes_between(
 ) -> tuple[CubeChanges, tuple[StatePlan, StatePlan]]:
     """What `describe_cube_changes` returns, and the plans of the whole cube in both states."""
     then, now = load_states(cube, store, None, since, until)
+    now = with_types_of(now, then)
     plans = plan_between(QueryArguments(cube), then, now, store)
     check_change_type(plans[1].plan.schema.names, f"Cube {cube.uuid_prefix!r}")
     changes = CubeChanges(
