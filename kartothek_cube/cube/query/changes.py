@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.key_index import KeyIndex
-from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray
+from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray, expand_ranges
 from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.typing import Since
 
-__all__ = ["StatePlan", "changed_pairs", "since_text"]
+__all__ = ["StatePlan", "changed_pairs", "select_groups", "since_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,13 @@ def _any(flags: BoolArray, offsets: IntArray) -> BoolArray:
     counts = np.append(0, np.cumsum(flags))
     some: BoolArray = counts[offsets[1:]] > counts[offsets[:-1]]
     return some
+
+
+def select_groups(plan: QueryPlan, positions: IntArray) -> QueryPlan:
+    """The plan with only some groups. Its slices are still those of all groups."""
+    starts, counts = plan.group_offsets[positions], np.diff(plan.group_offsets)[positions]
+    offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
+    return replace(plan, aligned=plan.aligned.take(expand_ranges(starts, counts)[1]), group_offsets=offsets)
 
 
 def since_text(since: Since) -> str:
