@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.key_index import KeyIndex
 from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray, expand_ranges
+from kartothek_cube.core.scan.changes import unshared
 from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.typing import Since
@@ -36,23 +37,27 @@ def changed_pairs(before: StatePlan, after: StatePlan) -> tuple[IntArray, IntArr
     partners = index.positions(before.plan.group_keys()).astype(np.int64)
     partner_of = np.full(len(after.plan.groups), -1, dtype=np.int64)
     partner_of[partners[partners >= 0]] = np.flatnonzero(partners >= 0)
-    came, went = _reads_others(after, before), _reads_others(before, after)
+    new = {i: unshared(before.files[i], after.files[i]) for i in after.files}
+    went = _reads(before, {i: mine for i, (mine, _) in new.items()})
+    came = _reads(after, {i: theirs for i, (_, theirs) in new.items()})
     came[partners[went & (partners >= 0)]] = True
     changed, removed = np.flatnonzero(came), np.flatnonzero(went & (partners < 0))
     no_group = np.full(len(removed), -1, dtype=np.int64)
     return np.concatenate([partner_of[changed], removed]), np.concatenate([changed, no_group])
 
 
-def _reads_others(state: StatePlan, other: StatePlan) -> BoolArray:
-    """For each group whether it reads a file that the other state does not have."""
+def _reads(state: StatePlan, new: Mapping[str, BoolArray]) -> BoolArray:
+    """For each group whether it reads a new file; ``new`` is about all files of the datasets."""
     plan = state.plan
     changed = np.zeros(len(plan.aligned), dtype=bool)
     for dataset, parts in plan.aligned.parts.items():
-        partitions = plan.partitions[dataset]
-        there = pc.is_in(plan.file_columns[dataset], value_set=other.files[dataset])
-        is_new = ~there.to_numpy(zero_copy_only=False)
-        # The last place is for aligned partitions without a file of the dataset: -1 finds it.
-        changed |= np.append(_any(is_new[partitions.files], partitions.offsets), False)[parts]
+        partitions, files, is_new = plan.partitions[dataset], plan.file_columns[dataset], new[dataset]
+        if len(files) < len(is_new):
+            some = state.files[dataset].filter(pa.array(is_new))
+            is_new = pc.is_in(files, value_set=some).to_numpy(zero_copy_only=False)
+        if is_new.any():
+            # The last place is for aligned partitions without a file of the dataset: -1 finds it.
+            changed |= np.append(_any(is_new[partitions.files], partitions.offsets), False)[parts]
     return _any(changed, plan.group_offsets)
 
 
