@@ -26,6 +26,8 @@ _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE = CHANGE_TYPES = ("insert", "update_prei
 
 # Parts in which rows that do not fit into memory are compared.
 _BUCKETS = 64
+# A comparison takes so many times the memory of its rows.
+_WORKING = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,9 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.float32()) if pt.is_float16(data_type) else column
 
 
+Hashes: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
+
+
 # --- more rows than memory ------------------------------------------------------------------------
 
 
@@ -211,12 +216,7 @@ class DifferenceBuffer:
 
     def _scatter(self, spill: Spill, side: int, rows: pa.Table) -> None:
         """Add rows to the part of their key, which is the same on both sides."""
-        columns = _comparable(rows.select(list(self._schema.names if self._on is None else self._on)))
-        hashes = np.zeros(rows.num_rows, dtype=np.uint64)
-        for column in columns.columns:
-            hashes = hashes * np.uint64(31) + _hashes(column)
-        # The high bits of a product depend on all bits of its factors.
-        parts = (hashes * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(58)
+        parts = self._numbers(rows) >> np.uint64(58)
         order = np.argsort(parts.astype(np.int8), kind="stable")
         ends = np.searchsorted(parts[order], np.arange(_BUCKETS + 1, dtype=np.uint64))
         ordered = take_rows(rows, order)
@@ -224,13 +224,38 @@ class DifferenceBuffer:
             if ends[part + 1] > ends[part]:
                 spill.add(2 * part + side, ordered.slice(int(ends[part]), int(ends[part + 1] - ends[part])))
 
+    def _numbers(self, rows: pa.Table) -> Hashes:
+        """A number for each row, the same for equal keys, of which the high bits differ most."""
+        columns = _comparable(rows.select(list(self._schema.names if self._on is None else self._on)))
+        hashes = np.zeros(rows.num_rows, dtype=np.uint64)
+        for column in columns.columns:
+            hashes = hashes * np.uint64(31) + _hashes(column)
+        # The high bits of a product depend on all bits of its factors.
+        return hashes * np.uint64(0x9E3779B97F4A7C15)
+
     def differences(self) -> Iterator[Difference]:
         """The differences of all rows, a few at a time."""
         if self._spill is None:
             yield self._compared(*self._held)
             return
         for part in range(_BUCKETS):
-            yield self._compared(self._spill.take(2 * part), self._spill.take(2 * part + 1))
+            yield from self._in_pieces(self._spill.take(2 * part), self._spill.take(2 * part + 1))
+
+    def _in_pieces(self, before: list[pa.Table], after: list[pa.Table]) -> Iterator[Difference]:
+        """The differences of one part, which is cut by its keys if it is large."""
+        pieces = 1 + sum(table.nbytes for table in (*before, *after)) * _WORKING // self._limit
+        if pieces == 1:
+            yield self._compared(before, after)
+            return
+        # Rows of a part agree in the high bits.
+        numbers = [[(self._numbers(t) >> np.uint64(20)) % np.uint64(pieces) for t in side] for side in (before, after)]
+        for piece in range(pieces):
+            yield self._compared(
+                *(
+                    [table.filter(pa.array(of == piece)) for table, of in zip(side, each, strict=True)]
+                    for side, each in zip((before, after), numbers, strict=True)
+                )
+            )
 
     def _compared(self, before: list[pa.Table], after: list[pa.Table]) -> Difference:
         nothing = self._schema.empty_table()
@@ -238,9 +263,6 @@ class DifferenceBuffer:
         before.clear()
         after.clear()
         return row_difference(left, right, self._on, self._within)
-
-
-Hashes: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 def _hashes(column: pa.ChunkedArray) -> Hashes:
