@@ -17,7 +17,15 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.grouping import Spill
-from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray, expand_ranges, group_starts, pack, take_rows
+from kartothek_cube.core.arrow.sort_keys import (
+    BoolArray,
+    IntArray,
+    expand_ranges,
+    group_starts,
+    pack,
+    stable_order,
+    take_rows,
+)
 
 __all__ = ["CHANGE_TYPE", "CHANGE_TYPES", "Difference", "DifferenceBuffer", "changes_schema", "row_difference"]
 
@@ -88,25 +96,29 @@ def row_difference(
     left, right = _comparable(before), _comparable(after)
     rest = np.arange(before.num_rows), np.arange(after.num_rows)
     updated: list[tuple[IntArray, IntArray]] = []
-    keys = None if on is None else pack([left, right], on)
-    if keys is not None and all(map(_are_distinct, keys)):
+    keys = [] if on is None else _sorted_keys([left, right], on)
+    if keys and all(side.are_distinct for side in keys):
         # No full keys are needed: each row has at most one partner.
         rows = _pairs(*keys)
-        differs = ~_equal_rows(take_rows(left, rows[0]), take_rows(right, rows[1]), on or ())
+        differs = ~_equal_rows(_taken(left, rows[0]), _taken(right, rows[1]), on or ())
         updated.append((rows[0][differs], rows[1][differs]))
         rest = _without(rest, rows)
     else:
-        rest = _without(rest, _pairs(*pack([left, right], before.column_names)))
+        rest = _without(rest, _pairs(*_sorted_keys([left, right], before.column_names)))
         for by in () if on is None else ([*on, *within], on):
-            keys = pack([take_rows(left, rest[0]), take_rows(right, rest[1])], by)
+            keys = _sorted_keys([take_rows(left, rest[0]), take_rows(right, rest[1])], by)
             matches = _pairs(*keys)
             rows = rest[0][matches[0]], rest[1][matches[1]]
             updated.append(rows)
             rest = _without(rest, rows)
     old, new = (np.concatenate([nothing, *side]) for nothing, side in zip(_NO_ROWS, _sides(updated), strict=True))
-    return Difference(
-        take_rows(before, old), take_rows(after, new), take_rows(before, rest[0]), take_rows(after, rest[1])
-    )
+    return Difference(_taken(before, old), _taken(after, new), _taken(before, rest[0]), _taken(after, rest[1]))
+
+
+def _taken(table: pa.Table, positions: IntArray) -> pa.Table:
+    """Some rows; without a copy if they are all of them in their order."""
+    is_whole = len(positions) == table.num_rows and bool((positions == np.arange(len(positions))).all())
+    return table if is_whole else take_rows(table, positions)
 
 
 _NO_ROWS = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
@@ -116,19 +128,35 @@ def _sides(pairs: Sequence[tuple[IntArray, IntArray]]) -> tuple[list[IntArray], 
     return [left for left, _ in pairs], [right for _, right in pairs]
 
 
-def _are_distinct(keys: IntArray) -> bool:
-    return bool((keys[1:] > keys[:-1]).all()) or len(np.unique(keys)) == len(keys)
+@dataclass(frozen=True, slots=True)
+class _SortedKeys:
+    """The keys of rows in ascending order, and their positions in it."""
+
+    keys: IntArray
+    positions: IntArray
+    are_distinct: bool
 
 
-def _pairs(left: IntArray, right: IntArray) -> tuple[IntArray, IntArray]:
+def _sorted_keys(tables: Sequence[pa.Table], columns: Sequence[str]) -> list[_SortedKeys]:
+    found = []
+    for keys in pack(tables, columns):
+        order = stable_order(keys)
+        positions, ordered = (np.arange(len(keys)), keys) if order is None else (order, keys[order])
+        found.append(_SortedKeys(ordered, positions, bool((ordered[1:] > ordered[:-1]).all())))
+    return found
+
+
+def _pairs(left: _SortedKeys, right: _SortedKeys) -> tuple[IntArray, IntArray]:
     """Positions with equal keys; of several, the first left row goes with the first right one."""
-    orders = np.argsort(left, kind="stable"), np.argsort(right, kind="stable")
-    left, right = left[orders[0]], right[orders[1]]
-    starts = group_starts(left)
-    _, nth = expand_ranges(np.zeros(len(starts), np.int64), np.diff(np.append(starts, len(left))))
-    first = np.searchsorted(right, left, side="left")
-    has_partner = nth < np.searchsorted(right, left, side="right") - first
-    return orders[0][has_partner], orders[1][(first + nth)[has_partner]]
+    places = np.searchsorted(right.keys, left.keys, side="left")
+    if left.are_distinct and right.are_distinct:
+        has_partner = np.append(right.keys, -1)[places] == left.keys
+    else:
+        starts = group_starts(left.keys)
+        _, nth = expand_ranges(np.zeros(len(starts), np.int64), np.diff(np.append(starts, len(left.keys))))
+        has_partner = nth < np.searchsorted(right.keys, left.keys, side="right") - places
+        places = places + nth
+    return left.positions[has_partner], right.positions[places[has_partner]]
 
 
 def _without(rows: tuple[IntArray, IntArray], gone: tuple[IntArray, IntArray]) -> tuple[IntArray, IntArray]:
