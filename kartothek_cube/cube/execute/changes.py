@@ -34,7 +34,9 @@ def iter_changes(before: StatePlan, after: StatePlan, store: Store) -> Iterator[
     places = [(int(old), int(new)) for old, new in zip(*changed_pairs(before, after), strict=True)]
     # Within a partition only: what is left of several partitions meets in the end.
     keys = [*cells, *(column for column in context.partition_columns if column not in cells)]
-    batches = BatchLoader(PartitionLoader(store), context, single=store.is_remote)
+    # Whether partitions suit batches depends on the roles: those of one plan stand for both.
+    is_alike = before.plan.context.roles == context.roles
+    batches = BatchLoader(PartitionLoader(store), context, single=store.is_remote or not is_alike)
 
     def load(plan: QueryPlan, positions: Sequence[int]) -> pa.Table:
         groups = list(select_groups(plan, np.array([i for i in positions if i >= 0], dtype=np.int64)).groups)
