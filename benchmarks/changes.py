@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 from data import EMPTY, LONG, Place, empty_cube, tables
@@ -63,12 +64,22 @@ def commits(place: Place) -> Commits:
 
 
 def job(place: Place, since: Commits | None) -> int:
-    """The sales of each week by product and mailer, in pandas; the number of files that it read."""
+    """How products respond to their price, week by week; the number of files that it read."""
     store = Opened(forgotten(place).store)
     for _, cells in iter_cube(place.cube, store, partition_by="WEEK", changed_since=since):
-        frame = cells.to_pandas()
-        frame.groupby(["DEPARTMENT", "PRODUCT_ID", "MAILER"], dropna=False)[["UNITS", "SALES_VALUE"]].sum()
+        response(cells.to_pandas())
     return len(store.files)
+
+
+def response(cells: pd.DataFrame) -> pd.DataFrame:
+    """The price elasticity, as in the demonstration, and the units in and out of the mailer."""
+    cells = cells[(cells["UNITS"] > 0) & (cells["SALES_VALUE"] > 0)]
+    product, x, y = cells["PRODUCT_ID"], np.log(cells["PRICE"]), np.log(cells["UNITS"])
+    x, y = (each - each.groupby(product).transform("mean") for each in (x, y))
+    slope = (x * y).groupby(product).sum() / (x * x).groupby(product).sum()
+    in_mailer = cells["MAILER"].fillna("0").ne("0")
+    units = [cells["UNITS"].where(which).groupby(product).mean() for which in (in_mailer, ~in_mailer)]
+    return pd.DataFrame({"ELASTICITY": slope, "IN_MAILER": units[0], "OTHERS": units[1]})
 
 
 def grocery(bench: Bench) -> Iterator[Row]:
