@@ -275,8 +275,7 @@ class DifferenceBuffer:
         if pieces == 1:
             yield self._compared(before, after)
             return
-        # Rows of a part agree in the high bits.
-        numbers = [[(self._numbers(t) >> np.uint64(20)) % np.uint64(pieces) for t in side] for side in (before, after)]
+        numbers = [[self._piece_of(table, pieces) for table in side] for side in (before, after)]
         for piece in range(pieces):
             yield self._compared(
                 *(
@@ -284,6 +283,11 @@ class DifferenceBuffer:
                     for side, each in zip((before, after), numbers, strict=True)
                 )
             )
+
+    def _piece_of(self, rows: pa.Table, pieces: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
+        # Rows of a part agree in the high bits.
+        pieces_of: np.ndarray[Any, Any] = (self._numbers(rows) >> np.uint64(20)) % np.uint64(min(pieces, 2**16 - 1))
+        return pieces_of.astype(np.uint16)
 
     def _compared(self, before: list[pa.Table], after: list[pa.Table]) -> Difference:
         nothing = self._schema.empty_table()
