@@ -271,7 +271,8 @@ class DifferenceBuffer:
 
     def _in_pieces(self, before: list[pa.Table], after: list[pa.Table]) -> Iterator[Difference]:
         """The differences of one part, which is cut by its keys if it is large."""
-        pieces = 1 + sum(table.nbytes for table in (*before, *after)) * _WORKING // self._limit
+        size = sum(table.nbytes for table in (*before, *after))
+        pieces = min(_BUCKETS, 1 + size * _WORKING // max(1, self._limit))
         if pieces == 1:
             yield self._compared(before, after)
             return
@@ -284,10 +285,10 @@ class DifferenceBuffer:
                 )
             )
 
-    def _piece_of(self, rows: pa.Table, pieces: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
+    def _piece_of(self, rows: pa.Table, pieces: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         # Rows of a part agree in the high bits.
-        pieces_of: np.ndarray[Any, Any] = (self._numbers(rows) >> np.uint64(20)) % np.uint64(min(pieces, 2**16 - 1))
-        return pieces_of.astype(np.uint16)
+        pieces_of: np.ndarray[Any, Any] = (self._numbers(rows) >> np.uint64(20)) % np.uint64(pieces)
+        return pieces_of.astype(np.uint8)
 
     def _compared(self, before: list[pa.Table], after: list[pa.Table]) -> Difference:
         nothing = self._schema.empty_table()
