@@ -50,12 +50,17 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Setuptools warns at every editable install, in a box, that a folder of the package's name comes first: here it is the package.
-$(VENV)/.full $(VENV)/.demo $(VENV)/.quick: export PYTHONWARNINGS := ignore
+$(VENV)/.full $(VENV)/.bench $(VENV)/.demo $(VENV)/.quick: export PYTHONWARNINGS := ignore
 
 $(VENV)/.full: pyproject.toml | $(VENV)/bin/python
 	$(VENV)/$(PIP_INSTALL) --upgrade pip
 	$(VENV)/$(PIP_INSTALL) --editable '.[dev]'
 	touch $(VENV)/.demo $(VENV)/.quick $@
+
+$(VENV)/.bench: pyproject.toml | $(VENV)/bin/python
+	$(VENV)/$(PIP_INSTALL) --upgrade pip
+	$(VENV)/$(PIP_INSTALL) --editable '.[bench]'
+	touch $(VENV)/.full $(VENV)/.demo $(VENV)/.quick $@
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 	$(VENV)/$(PIP_INSTALL) --upgrade pip
@@ -130,7 +135,7 @@ notebook: $(VENV)/.demo ## runs examples/grocery.ipynb; the notebook with its ou
 	$(VENV)/bin/python scripts/notebook.py examples/grocery.ipynb docs/_build/notebook
 
 .PHONY: bench
-bench: $(VENV)/.full ## the benchmarks, each against its peers on the same files; the figures go to docs/benchmarks.md; ARGS="--only cube", ARGS=--small
+bench: $(VENV)/.bench ## the benchmarks, each against its peers on the same files; the figures go to docs/benchmarks.md; ARGS="--only cube", ARGS=--small
 	-$(VENV)/bin/python -c "from tests.integration.interop.environments import KARTOTHEK, find_or_create; find_or_create(KARTOTHEK)"
 	$(VENV)/bin/python benchmarks/run.py $(ARGS)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,13 +15,27 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from data import EMPTY, INDEXED, PAYLOAD, WIDE, Place, empty_cube, tables, write_index
+from data import EMPTY, INDEXED, KEYS, PAYLOAD, WIDE, Place, empty_cube, tables, write_index
 from pairs import PROC, Cost, Row, Taken, faster, limited, peak, within
 from planning import ONE, plan
 from script import Bench, run
 
-from kartothek_cube import C, build_cube, connect, iter_cube, options, plan_cube_query, scan_cube, stream_cube
+from kartothek_cube import (
+    C,
+    build_cube,
+    connect,
+    iter_cube,
+    options,
+    plan_cube_query,
+    query_cube_changes,
+    read_dataset_changes,
+    scan_cube,
+    stream_cube,
+)
+from kartothek_cube.api.dataset import history
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.wrappers import StoreView
@@ -62,6 +77,38 @@ def sql(root: Path) -> int:
     return sum(n for _, n, _ in connection.sql("SELECT WEEK, count(*), sum(SALES) FROM wide GROUP BY WEEK").fetchall())
 
 
+def rewrite(root: Path, weeks: int, per_week: int) -> int:
+    """The same cells with other values, in every file."""
+    build_cube((_rewritten(per_week, week) for week in range(weeks)), WIDE, Place(WIDE, root).store, overwrite=True)
+    return weeks
+
+
+def _rewritten(per_week: int, week: int) -> pa.Table:
+    seed = tables(per_week, 1, week)["seed"]
+    return seed.set_column(seed.column_names.index("UNITS"), "UNITS", pc.add(seed["UNITS"], 1))
+
+
+def seeds(root: Path, weeks: int, per_week: int) -> int:
+    """The seed alone."""
+    blocks = (tables(per_week, 1, week)["seed"] for week in range(weeks))
+    build_cube(blocks, WIDE, Place(WIDE, root).store)
+    return weeks
+
+
+def rows_changed(root: Path, on: Sequence[str]) -> int:
+    """Rows of one of the last two states of the seed, and with a key pairs of them."""
+    store, uuid = Place(WIDE, root).store, WIDE.ktk_dataset_uuid(WIDE.seed_dataset)
+    since = history(uuid, store)["commit"].iloc[1]
+    return sum(batch.num_rows for batch in read_dataset_changes(uuid, store, since, on=on or None))
+
+
+def cells_changed(root: Path) -> int:
+    """The same of the cube, partition by partition."""
+    store, uuid = Place(WIDE, root).store, WIDE.ktk_dataset_uuid(WIDE.seed_dataset)
+    since = history(uuid, store)["commit"].iloc[1]
+    return sum(batch.num_rows for batch in query_cube_changes(WIDE, store, since))
+
+
 def plan_one(root: Path) -> int:
     """One partition of all."""
     return plan(Place(EMPTY, root), ONE)
@@ -96,7 +143,10 @@ def bytes_of_values(root: Path, first: int, last: int) -> int:
 
 WORKS: Mapping[str, Callable[..., int]] = {
     work.__name__: work
-    for work in (write, stream, groups, scan, sql, plan_one, parse, plan_values, read_index, bytes_of_values)
+    for work in (
+        *(write, stream, groups, scan, sql, seeds, rewrite, rows_changed, cells_changed),
+        *(plan_one, parse, plan_values, read_index, bytes_of_values),
+    )
 }
 
 
@@ -183,6 +233,27 @@ def _middle(outcomes: Sequence[Outcome]) -> Outcome:
     return sorted(outcomes, key=attrgetter("memory"))[len(outcomes) // 2]
 
 
+def differences(bench: Bench) -> Iterator[Row]:
+    """Two states without a common file, and a quarter of them."""
+    per_week, weeks = bench.size(100_000, 500), bench.size(60, 3)
+    sizes = {weeks: bench.folder / "few changes", 4 * weeks: bench.folder / "many changes"}
+    for n, root in sizes.items():
+        child("seeds", root, n, per_week)
+        child("rewrite", root, n, per_week)
+    title = f"{per_week * weeks:,} rows x 2 states and 4 x as many:"
+    for work, verb, arguments in (
+        ("rows_changed", "read_dataset_changes", ([],)),
+        ("rows_changed", "read_dataset_changes, by key", (KEYS,)),
+        ("cells_changed", "query_cube_changes", ()),
+    ):
+        few, many = (child(work, root, *arguments) for root in sizes.values())
+        assert (few.answer, many.answer) == (2 * per_week * weeks, 8 * per_week * weeks)
+        yield bounded(f"{title} {verb}", few, many)
+        yield limited(f"{title} {verb}", many.memory, 768, "MiB")
+    for root in sizes.values():
+        shutil.rmtree(root)
+
+
 def planning(bench: Bench) -> Iterator[Row]:
     """A million partitions."""
     n, root = bench.size(1_000_000, 1000), bench.folder / "empty"
@@ -223,6 +294,7 @@ def results(bench: Bench) -> Iterator[Row]:
         print("memory is read from /proc, which this system does not have")
         return
     yield from streaming(bench)
+    yield from differences(bench)
     yield from planning(bench)
     yield from indices(bench)
 

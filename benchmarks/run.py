@@ -26,6 +26,7 @@ SCRIPTS = {
     "planning": "",
     "cube": "",
     "sql": "",
+    "changes": "pyspark",
     "writing": "",
     "growth": "",
     "memory": "",
@@ -33,7 +34,7 @@ SCRIPTS = {
     "remote": "obstore",
     "spark": "pyspark",
 }
-PACKAGES = ("kartothek-cube", "pyarrow", "numpy", "duckdb", "polars", "pyspark")
+PACKAGES = ("kartothek-cube", "pyarrow", "numpy", "duckdb", "polars", "pyspark", "deltalake", "pyiceberg")
 TABLE = "| work | peer | theirs | ours | ratio | target |\n|---|---|--:|--:|--:|---|\n"
 
 

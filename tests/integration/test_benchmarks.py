@@ -26,7 +26,7 @@ def test_planning_is_compared_and_a_missing_peer_is_named(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["cube", "sql", "writing", "growth", "imports"])
+@pytest.mark.parametrize("script", ["cube", "sql", "changes", "writing", "growth", "imports"])
 def test_script_runs(script, tmp_path):
     pytest.importorskip("polars")
     pytest.importorskip("duckdb")

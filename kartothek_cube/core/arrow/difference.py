@@ -24,6 +24,7 @@ from kartothek_cube.core.arrow.sort_keys import (
     expand_ranges,
     group_starts,
     pack,
+    stable_order,
     take_rows,
 )
 
@@ -34,6 +35,8 @@ _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE = CHANGE_TYPES = ("insert", "update_prei
 
 # Parts in which rows that do not fit into memory are compared.
 _BUCKETS = 64
+# A comparison takes so many times the memory of its rows.
+_WORKING = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,27 +102,31 @@ def row_difference(
     left, right = _comparable(before), _comparable(after)
     rest = np.arange(before.num_rows), np.arange(after.num_rows)
     updated: list[tuple[IntArray, IntArray]] = []
-    keys = None if on is None else pack([left, right], on)
-    if keys is not None and all(map(_are_distinct, keys)):
+    keys = [] if on is None else _sorted_keys([left, right], on)
+    if keys and all(side.are_distinct for side in keys):
         # No full keys are needed: each row has at most one partner.
         rows = _pairs(*keys)
-        differs = ~_equal_rows(take_rows(left, rows[0]), take_rows(right, rows[1]), [*(on or ()), *hidden])
+        differs = ~_equal_rows(_taken(left, rows[0]), _taken(right, rows[1]), [*(on or ()), *hidden])
         updated.append((rows[0][differs], rows[1][differs]))
         rest = _without(rest, rows)
     else:
         names, sides = before.column_names, [left, right]
         equal = [names, [c for c in names if c not in hidden]] if hidden else [names]
         for step, by in enumerate([*equal, *(() if on is None else ([*on, *within], on))]):
-            matches = _pairs(*pack(sides, by))
+            matches = _pairs(*_sorted_keys(sides, by))
             rows = rest[0][matches[0]], rest[1][matches[1]]
             if step >= len(equal):
                 updated.append(rows)
             rest = _without(rest, rows)
             sides = [take_rows(left, rest[0]), take_rows(right, rest[1])]
     old, new = (np.concatenate([nothing, *side]) for nothing, side in zip(_NO_ROWS, _sides(updated), strict=True))
-    return Difference(
-        take_rows(before, old), take_rows(after, new), take_rows(before, rest[0]), take_rows(after, rest[1])
-    )
+    return Difference(_taken(before, old), _taken(after, new), _taken(before, rest[0]), _taken(after, rest[1]))
+
+
+def _taken(table: pa.Table, positions: IntArray) -> pa.Table:
+    """Some rows; without a copy if they are all of them in their order."""
+    is_whole = len(positions) == table.num_rows and bool((positions == np.arange(len(positions))).all())
+    return table if is_whole else take_rows(table, positions)
 
 
 _NO_ROWS = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
@@ -129,19 +136,35 @@ def _sides(pairs: Sequence[tuple[IntArray, IntArray]]) -> tuple[list[IntArray], 
     return [left for left, _ in pairs], [right for _, right in pairs]
 
 
-def _are_distinct(keys: IntArray) -> bool:
-    return bool((keys[1:] > keys[:-1]).all()) or len(np.unique(keys)) == len(keys)
+@dataclass(frozen=True, slots=True)
+class _SortedKeys:
+    """The keys of rows in ascending order, and their positions in it."""
+
+    keys: IntArray
+    positions: IntArray
+    are_distinct: bool
 
 
-def _pairs(left: IntArray, right: IntArray) -> tuple[IntArray, IntArray]:
+def _sorted_keys(tables: Sequence[pa.Table], columns: Sequence[str]) -> list[_SortedKeys]:
+    found = []
+    for keys in pack(tables, columns):
+        order = stable_order(keys)
+        positions, ordered = (np.arange(len(keys)), keys) if order is None else (order, keys[order])
+        found.append(_SortedKeys(ordered, positions, bool((ordered[1:] > ordered[:-1]).all())))
+    return found
+
+
+def _pairs(left: _SortedKeys, right: _SortedKeys) -> tuple[IntArray, IntArray]:
     """Positions with equal keys; of several, the first left row goes with the first right one."""
-    orders = np.argsort(left, kind="stable"), np.argsort(right, kind="stable")
-    left, right = left[orders[0]], right[orders[1]]
-    starts = group_starts(left)
-    _, nth = expand_ranges(np.zeros(len(starts), np.int64), np.diff(np.append(starts, len(left))))
-    first = np.searchsorted(right, left, side="left")
-    has_partner = nth < np.searchsorted(right, left, side="right") - first
-    return orders[0][has_partner], orders[1][(first + nth)[has_partner]]
+    places = np.searchsorted(right.keys, left.keys, side="left")
+    if left.are_distinct and right.are_distinct:
+        has_partner = np.append(right.keys, -1)[places] == left.keys
+    else:
+        starts = group_starts(left.keys)
+        _, nth = expand_ranges(np.zeros(len(starts), np.int64), np.diff(np.append(starts, len(left.keys))))
+        has_partner = nth < np.searchsorted(right.keys, left.keys, side="right") - places
+        places = places + nth
+    return left.positions[has_partner], right.positions[places[has_partner]]
 
 
 def _without(rows: tuple[IntArray, IntArray], gone: tuple[IntArray, IntArray]) -> tuple[IntArray, IntArray]:
@@ -201,6 +224,9 @@ def _text(value: object) -> str:
     return repr(value + 0.0 if isinstance(value, float) else value)
 
 
+Hashes: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
+
+
 # --- more rows than memory ------------------------------------------------------------------------
 
 
@@ -250,12 +276,7 @@ class DifferenceBuffer:
 
     def _scatter(self, spill: Spill, side: int, rows: pa.Table) -> None:
         """Add rows to the part of their key, which is the same on both sides."""
-        columns = _comparable(rows.select(list(self._schema.names if self._on is None else self._on)))
-        hashes = np.zeros(rows.num_rows, dtype=np.uint64)
-        for column in columns.columns:
-            hashes = hashes * np.uint64(31) + _hashes(column)
-        # The high bits of a product depend on all bits of its factors.
-        parts = (hashes * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(58)
+        parts = self._numbers(rows) >> np.uint64(58)
         order = np.argsort(parts.astype(np.int8), kind="stable")
         ends = np.searchsorted(parts[order], np.arange(_BUCKETS + 1, dtype=np.uint64))
         ordered = take_rows(rows, order)
@@ -263,13 +284,43 @@ class DifferenceBuffer:
             if ends[part + 1] > ends[part]:
                 spill.add(2 * part + side, ordered.slice(int(ends[part]), int(ends[part + 1] - ends[part])))
 
+    def _numbers(self, rows: pa.Table) -> Hashes:
+        """A number for each row, the same for equal keys, of which the high bits differ most."""
+        columns = _comparable(rows.select(list(self._schema.names if self._on is None else self._on)))
+        hashes = np.zeros(rows.num_rows, dtype=np.uint64)
+        for column in columns.columns:
+            hashes = hashes * np.uint64(31) + _hashes(column)
+        # The high bits of a product depend on all bits of its factors.
+        return hashes * np.uint64(0x9E3779B97F4A7C15)
+
     def differences(self) -> Iterator[Difference]:
         """The differences of all rows, a few at a time."""
         if self._spill is None:
             yield self._compared(*self._held)
             return
         for part in range(_BUCKETS):
-            yield self._compared(self._spill.take(2 * part), self._spill.take(2 * part + 1))
+            yield from self._in_pieces(self._spill.take(2 * part), self._spill.take(2 * part + 1))
+
+    def _in_pieces(self, before: list[pa.Table], after: list[pa.Table]) -> Iterator[Difference]:
+        """The differences of one part, which is cut by its keys if it is large."""
+        size = sum(table.nbytes for table in (*before, *after))
+        pieces = min(_BUCKETS, 1 + size * _WORKING // max(1, self._limit))
+        if pieces == 1:
+            yield self._compared(before, after)
+            return
+        numbers = [[self._piece_of(table, pieces) for table in side] for side in (before, after)]
+        for piece in range(pieces):
+            yield self._compared(
+                *(
+                    [table.filter(pa.array(of == piece)) for table, of in zip(side, each, strict=True)]
+                    for side, each in zip((before, after), numbers, strict=True)
+                )
+            )
+
+    def _piece_of(self, rows: pa.Table, pieces: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        # Rows of a part agree in the high bits.
+        pieces_of: np.ndarray[Any, Any] = (self._numbers(rows) >> np.uint64(20)) % np.uint64(pieces)
+        return pieces_of.astype(np.uint8)
 
     def _compared(self, before: list[pa.Table], after: list[pa.Table]) -> Difference:
         left, right = self._joined(before), self._joined(after)
@@ -281,9 +332,6 @@ class DifferenceBuffer:
         if not len(self._schema):  # `pa.concat_tables` forgets the number of rows
             return empty_rows(sum(table.num_rows for table in tables))
         return pa.concat_tables([self._schema.empty_table(), *tables])
-
-
-Hashes: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 def _hashes(column: pa.ChunkedArray) -> Hashes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import zstandard
 
+from kartothek_cube.core.arrow.sort_keys import IntArray
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY, CubeCommit
 from kartothek_cube.core.metadata.document import Document, decompress
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
@@ -26,6 +27,7 @@ __all__ = [
     "HistoryEntry",
     "decode_entry",
     "document_before",
+    "document_before_all",
     "encode_entry",
     "entry_of",
     "history_key",
@@ -134,20 +136,53 @@ def document_before(entry: HistoryEntry, after: Document) -> Document | None:
     """
     if entry.before is None:
         return None
-    partitions = after.partitions or empty_partitions()
-    if len(entry.added):
-        added = pc.is_in(partitions.labels, value_set=entry.added).to_numpy(zero_copy_only=False)
-        partitions = partitions.take(np.flatnonzero(~added))
-    header = entry.before
-    partitions = _inserted(partitions, entry, after.uuid)
-    files = {t: keys for t, keys in partitions.files.items() if keys.null_count < len(keys)}
-    before = PartitionColumns(partitions.labels, files)
-    return Document(after.uuid, header.metadata, header.partition_keys, header.indices, before)
+    return document_before_all([entry], after)
 
 
-def _inserted(kept: PartitionColumns, entry: HistoryEntry, uuid: str) -> PartitionColumns:
-    """The removed partitions of an entry at their old positions among the others."""
-    count = len(kept) + len(entry.removed)
+def document_before_all(entries: Sequence[HistoryEntry], after: Document) -> Document:
+    """The document before several commits, the newest first; they did not create the dataset.
+
+    Raises
+    ------
+    CorruptDocument
+        If an entry does not belong to the document after it.
+    """
+    newest = after.partitions or empty_partitions()
+    columns, order, count = [newest], np.arange(len(newest)), len(newest)
+    # Only row numbers move from commit to commit. Labels and keys are copied once, in the end.
+    some = pc.is_in(newest.labels, value_set=pa.concat_arrays([entry.added for entry in entries]))
+    rows = np.flatnonzero(some.to_numpy(zero_copy_only=False))
+    row_of = dict(zip(newest.labels.take(pa.array(rows)).to_pylist(), rows.tolist(), strict=True))
+    for entry in entries:
+        is_kept = np.ones(count, dtype=bool)
+        is_kept[[row_of.pop(label) for label in entry.added.to_pylist() if label in row_of]] = False
+        order = order[is_kept[order]]
+        back = np.arange(count, count + len(entry.removed))
+        if len(back) or len(entry.positions):
+            order = np.concatenate([order, back])[_inserted_order(len(order), entry, after.uuid)]
+            row_of |= zip(entry.removed.labels.to_pylist(), back.tolist(), strict=True)
+            columns.append(entry.removed)
+            count += len(back)
+    header = entries[-1].before
+    assert header is not None
+    partitions = _listed(columns, order)
+    return Document(after.uuid, header.metadata, header.partition_keys, header.indices, partitions)
+
+
+def _listed(columns: Sequence[PartitionColumns], order: IntArray) -> PartitionColumns:
+    """Partitions of several lists in some order, without tables of which no file is left."""
+    every = columns[0]
+    if len(columns) > 1:
+        tables = dict.fromkeys(table for each in columns for table in each.files)
+        files = {t: pa.concat_arrays([each.file_column(t) for each in columns]) for t in tables}
+        every = PartitionColumns(pa.concat_arrays([each.labels for each in columns]), files)
+    every = every.take(order)
+    return PartitionColumns(every.labels, {t: keys for t, keys in every.files.items() if keys.null_count < len(keys)})
+
+
+def _inserted_order(kept: int, entry: HistoryEntry, uuid: str) -> IntArray:
+    """The order of the kept partitions and those that an entry removed, before it did."""
+    count = kept + len(entry.removed)
     positions = entry.positions.to_numpy(zero_copy_only=False)
     if len(positions) != len(entry.removed) or (
         len(positions)
@@ -156,16 +191,12 @@ def _inserted(kept: PartitionColumns, entry: HistoryEntry, uuid: str) -> Partiti
         raise CorruptDocument(
             f"The history entry of commit {entry.commit} does not belong to dataset {uuid!r} as it was then."
         )
-    if not len(positions):
-        return kept
     others = np.ones(count, dtype=bool)
     others[positions] = False
     order = np.empty(count, dtype=np.int64)
-    order[others] = np.arange(len(kept))
-    order[positions] = np.arange(len(kept), count)
-    tables = dict.fromkeys([*kept.files, *entry.removed.files])
-    files = {t: pa.concat_arrays([kept.file_column(t), entry.removed.file_column(t)]) for t in tables}
-    return PartitionColumns(pa.concat_arrays([kept.labels, entry.removed.labels]), files).take(order)
+    order[others] = np.arange(kept)
+    order[positions] = np.arange(kept, count)
+    return order
 
 
 # --- bytes ----------------------------------------------------------------------------------------

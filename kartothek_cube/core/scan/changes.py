@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.difference import CHANGE_TYPE
 from kartothek_cube.core.arrow.schema import compatible
-from kartothek_cube.core.arrow.sort_keys import BoolArray
+from kartothek_cube.core.arrow.sort_keys import BoolArray, take_rows
 from kartothek_cube.core.arrow.types import common_type
 from kartothek_cube.core.expressions.predicates import Predicates
 from kartothek_cube.core.metadata.index import keep_labels, merge_indices
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.scan.plan import FilePlan, make_file_plan
+from kartothek_cube.core.scan.plan import FilePlan, indices_for, plan_scan
 from kartothek_cube.core.snapshots.indexing import built_indices
 from kartothek_cube.core.snapshots.loader import with_indices
 from kartothek_cube.core.snapshots.time_travel import AsOf, check_as_of
@@ -30,6 +30,7 @@ __all__ = [
     "check_since",
     "is_new",
     "shared_partition_keys",
+    "unshared",
     "widened",
     "with_columns_of",
     "with_past_indices",
@@ -147,6 +148,31 @@ def changed_files(
     store: Store, snapshot: Snapshot, other: Snapshot, table: str, names: Sequence[str], predicates: Predicates | None
 ) -> FilePlan:
     """The files to read of a state that another state does not have."""
-    plan = make_file_plan(store, snapshot, table, names, predicates)
-    there = pc.is_in(plan.files, value_set=other.partitions.file_column(table))
-    return plan.take(np.flatnonzero(~there.to_numpy(zero_copy_only=False)))
+    new, _ = unshared(snapshot.partitions.file_column(table), other.partitions.file_column(table))
+    positions = np.flatnonzero(new)
+    some = replace(
+        snapshot, partitions=snapshot.partitions.take(positions), values=take_rows(snapshot.values, positions)
+    )
+    # The indices are those of all files, so that the cache may keep them.
+    indices = indices_for(store, snapshot, predicates) if len(positions) else {}
+    return plan_scan(some, table, names, predicates, indices)
+
+
+def unshared(texts: pa.Array, others: pa.Array) -> tuple[BoolArray, BoolArray]:
+    """For each text of two columns whether the other column lacks it.
+
+    Examples
+    --------
+    >>> unshared(pa.array(["a", "b"]), pa.array(["a", "c", "d"]))
+    (array([False,  True]), array([False,  True,  True]))
+    """
+    both = min(len(texts), len(others))
+    same = pc.fill_null(pc.equal(texts.slice(0, both), others.slice(0, both)), False)
+    # Most commits add at the end: equal beginnings need no hash table, which takes much longer.
+    begin = pc.index(same, False).as_py()
+    begin = both if begin < 0 else begin
+    places = pc.index_in(texts.slice(begin), value_set=others.slice(begin))
+    mine, theirs = np.zeros(len(texts), dtype=bool), np.arange(len(others)) >= begin
+    mine[begin:] = places.is_null().to_numpy(zero_copy_only=False)
+    theirs[begin + places.drop_null().to_numpy()] = False
+    return mine, theirs

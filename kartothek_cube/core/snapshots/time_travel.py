@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, Commit, CubeCommit, fingerprint
 from kartothek_cube.core.metadata.document import Document
-from kartothek_cube.core.metadata.history_entry import HistoryEntry, decode_entry, document_before, history_key
+from kartothek_cube.core.metadata.history_entry import HistoryEntry, decode_entry, document_before_all, history_key
 from kartothek_cube.core.metadata.naming import index_key
 from kartothek_cube.core.metadata.schema_file import parse_embedded_schemas
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
@@ -149,16 +150,16 @@ def _snapshots(store: Store, newest: Snapshot, targets: Sequence[AsOf | None]) -
     found = {as_of: (0, newest) for as_of in targets if as_of is None or _is_newest(newest, as_of)}
     if found.keys() >= set(targets):
         return [found[as_of] for as_of in targets]
-    oldest: PastState | None = None
-    for age, state in enumerate(states(store, newest)):
+    oldest, entries = PastState(None, None, None, None, newest.document, None), list[HistoryEntry]()
+    for age, (commit, entry) in enumerate(() if newest.has_foreign_commit else _walk(store, newest, targets)):
         for as_of in targets:
-            if as_of not in found and as_of and is_wanted(state.commit, state.time, state.cube, as_of):
-                past = older_snapshot(store, newest, state.document, state.commit) if age else newest
-                found[as_of] = (age, past)
+            if as_of not in found and as_of and is_wanted(commit.id, commit.time, commit.cube, as_of):
+                found[as_of] = (age, _older(store, newest, commit, entries) if age else newest)
         if found.keys() >= set(targets):
             return [found[as_of] for as_of in targets]
-        oldest = state
-    assert oldest is not None
+        oldest = PastState(commit.id, commit.parent, commit.time, commit.cube, newest.document, entry)
+        if entry is not None:
+            entries.append(entry)
     missing = next(as_of for as_of in targets if as_of not in found)
     target = missing.isoformat() if isinstance(missing, datetime) else f"commit {missing!r}"
     text = (
@@ -210,34 +211,59 @@ def states(store: Store, newest: Snapshot) -> Iterator[PastState]:
     if newest.has_foreign_commit:
         yield PastState(None, None, None, None, document, None)
         return
+    later: HistoryEntry | None = None
+    for commit, entry in _walk(store, newest):
+        if later is not None:
+            document = _before(document, commit, [later])
+        yield PastState(commit.id, commit.parent, commit.time, commit.cube, document, entry)
+        later = entry
+
+
+def _walk(
+    store: Store, newest: Snapshot, targets: Sequence[AsOf | None] = ()
+) -> Iterator[tuple[Commit, HistoryEntry | None]]:
+    """The commits from the newest back with their entries; the last may have none."""
     commits = {c.id: c for c in newest.chain}
     commit = newest.chain[-1]
-    for entry in _entries(store, newest):
+    for entry in _entries(store, newest, targets):
         if not isinstance(entry, HistoryEntry):
-            yield PastState(commit.id, commit.parent, commit.time, commit.cube, document, None)
-        else:
-            time, cube = commit.time or entry.time, commit.cube or entry.cube
-            yield PastState(commit.id, entry.parent, time, cube, document, entry)
-        if isinstance(entry, CorruptDocument):
-            raise entry
-        before = None if entry is None else document_before(entry, document)
-        if entry is None or entry.before is None or before is None or entry.parent is None:
+            yield commit, None
+            if entry is not None:
+                raise entry
             return
-        parent = commits.get(entry.parent, Commit(entry.parent, None, ""))
-        # Checked as far as the chain reaches: an older commit has neither parent nor fingerprint.
-        listed = before.partitions if entry.before.explicit else None
-        leads_to_parent = commit.parent in (None, parent.id) and (
-            not parent.fingerprint or parent.fingerprint == fingerprint(listed)
-        )
-        if not leads_to_parent:
-            raise CorruptDocument(
-                f"Dataset {newest.uuid!r}: the history entry of commit {entry.commit} "
-                f"does not lead to commit {entry.parent}."
-            )
-        document, commit = before, parent
+        time, cube = commit.time or entry.time, commit.cube or entry.cube
+        yield replace(commit, parent=entry.parent, time=time, cube=cube), entry
+        if entry.before is None or entry.parent is None:
+            return
+        if commit.parent not in (None, entry.parent):
+            raise _astray(newest.uuid, entry)
+        # An older commit than those of the chain has neither parent nor fingerprint.
+        commit = commits.get(entry.parent, Commit(entry.parent, None, ""))
 
 
-def _entries(store: Store, newest: Snapshot) -> Iterator[HistoryEntry | CorruptDocument | None]:
+def _before(after: Document, commit: Commit, entries: Sequence[HistoryEntry]) -> Document:
+    """The document that a commit has left, before some entries; checked by its fingerprint."""
+    before, header = document_before_all(entries, after), entries[-1].before
+    listed = before.partitions if header is not None and header.explicit else None
+    if commit.fingerprint and commit.fingerprint != fingerprint(listed):
+        raise _astray(after.uuid, entries[-1])
+    return before
+
+
+def _astray(uuid: str, entry: HistoryEntry) -> CorruptDocument:
+    return CorruptDocument(
+        f"Dataset {uuid!r}: the history entry of commit {entry.commit} does not lead to commit {entry.parent}."
+    )
+
+
+def _older(store: Store, newest: Snapshot, commit: Commit, entries: Sequence[HistoryEntry]) -> Snapshot:
+    document = _before(replace(newest.document, partitions=newest.partitions), commit, entries)
+    return older_snapshot(store, newest, document, commit.id)
+
+
+def _entries(
+    store: Store, newest: Snapshot, targets: Sequence[AsOf | None]
+) -> Iterator[HistoryEntry | CorruptDocument | None]:
     """The entries from the newest commit back; the last may be None (not kept) or its error."""
 
     def read(commit: str) -> HistoryEntry | CorruptDocument | None:
@@ -249,17 +275,26 @@ def _entries(store: Store, newest: Snapshot) -> Iterator[HistoryEntry | CorruptD
 
     # The chain names its commits, so their entries are read in parallel; before it, one by one.
     ids: list[str] = [c.id for c in reversed(newest.chain)]
-    seen = set(ids)
+    seen, first = set(ids), _READ_AHEAD
+    ages = [_age(newest, as_of) for as_of in targets if as_of is not None]
+    if ages and None not in ages:  # no entry is read that is not needed
+        first = 1 + max(age for age in ages if age is not None)
     while ids:
         parent = None
-        for start in range(0, len(ids), _READ_AHEAD):
-            for entry in map_in_threads(read, ids[start : start + _READ_AHEAD], store=store):
+        for start, end in pairwise([0, *range(first, len(ids), _READ_AHEAD), len(ids)]):
+            for entry in map_in_threads(read, ids[start:end], store=store):
                 yield entry
                 if not isinstance(entry, HistoryEntry):
                     return
                 parent = entry.parent
         ids = [] if parent is None or parent in seen else [parent]
         seen.update(ids)
+
+
+def _age(newest: Snapshot, as_of: AsOf) -> int | None:
+    """The number of commits since, None where the chain does not tell."""
+    commits = enumerate(reversed(newest.chain))
+    return next((age for age, c in commits if is_wanted(c.id, c.time, c.cube, as_of)), None)
 
 
 def read_entry(store: Store, uuid: str, commit: str) -> HistoryEntry | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,16 +11,16 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.key_index import KeyIndex
 from kartothek_cube.core.arrow.schema import ordered
-from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray
+from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray, expand_ranges
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.scan.changes import widened, with_columns_of, without_files
+from kartothek_cube.core.scan.changes import unshared, widened, with_columns_of, without_files
 from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.typing import Since
 
-__all__ = ["StatePlan", "changed_pairs", "past_members", "since_text", "with_types_of"]
+__all__ = ["StatePlan", "changed_pairs", "past_members", "select_groups", "since_text", "with_types_of"]
 
 
 def with_types_of(now: Mapping[str, Snapshot], before: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
@@ -76,23 +76,27 @@ def changed_pairs(before: StatePlan, after: StatePlan) -> tuple[IntArray, IntArr
     partners = index.positions(before.plan.group_keys()).astype(np.int64)
     partner_of = np.full(len(after.plan.groups), -1, dtype=np.int64)
     partner_of[partners[partners >= 0]] = np.flatnonzero(partners >= 0)
-    came, went = _reads_others(after, before), _reads_others(before, after)
+    new = {i: unshared(before.files[i], after.files[i]) for i in after.files}
+    went = _reads(before, {i: mine for i, (mine, _) in new.items()})
+    came = _reads(after, {i: theirs for i, (_, theirs) in new.items()})
     came[partners[went & (partners >= 0)]] = True
     changed, removed = np.flatnonzero(came), np.flatnonzero(went & (partners < 0))
     no_group = np.full(len(removed), -1, dtype=np.int64)
     return np.concatenate([partner_of[changed], removed]), np.concatenate([changed, no_group])
 
 
-def _reads_others(state: StatePlan, other: StatePlan) -> BoolArray:
-    """For each group whether it reads a file that the other state does not have."""
+def _reads(state: StatePlan, new: Mapping[str, BoolArray]) -> BoolArray:
+    """For each group whether it reads a new file; ``new`` is about all files of the datasets."""
     plan = state.plan
     changed = np.zeros(len(plan.aligned), dtype=bool)
     for dataset, parts in plan.aligned.parts.items():
-        partitions = plan.partitions[dataset]
-        there = pc.is_in(plan.file_columns[dataset], value_set=other.files[dataset])
-        is_new = ~there.to_numpy(zero_copy_only=False)
-        # The last place is for aligned partitions without a file of the dataset: -1 finds it.
-        changed |= np.append(_any(is_new[partitions.files], partitions.offsets), False)[parts]
+        partitions, files, is_new = plan.partitions[dataset], plan.file_columns[dataset], new[dataset]
+        if len(files) < len(is_new):
+            some = state.files[dataset].filter(pa.array(is_new))
+            is_new = pc.is_in(files, value_set=some).to_numpy(zero_copy_only=False)
+        if is_new.any():
+            # The last place is for aligned partitions without a file of the dataset: -1 finds it.
+            changed |= np.append(_any(is_new[partitions.files], partitions.offsets), False)[parts]
     return _any(changed, plan.group_offsets)
 
 
@@ -101,6 +105,13 @@ def _any(flags: BoolArray, offsets: IntArray) -> BoolArray:
     counts = np.append(0, np.cumsum(flags))
     some: BoolArray = counts[offsets[1:]] > counts[offsets[:-1]]
     return some
+
+
+def select_groups(plan: QueryPlan, positions: IntArray) -> QueryPlan:
+    """The plan with only some groups. Its slices are still those of all groups."""
+    starts, counts = plan.group_offsets[positions], np.diff(plan.group_offsets)[positions]
+    offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
+    return replace(plan, aligned=plan.aligned.take(expand_ranges(starts, counts)[1]), group_offsets=offsets)
 
 
 def since_text(since: Since) -> str:

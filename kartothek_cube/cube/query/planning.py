@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.sort_keys import (
     IntArray,
-    expand_ranges,
     group_starts,
     pack_one,
     stable_order,
@@ -26,7 +25,14 @@ from kartothek_cube.cube.arguments import check_not_loaded, given_datasets
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
 from kartothek_cube.cube.members.discovery import load_cube, load_states
 from kartothek_cube.cube.query.align import Aligned, align, sort_into_groups, start
-from kartothek_cube.cube.query.changes import StatePlan, changed_pairs, past_members, since_text, with_types_of
+from kartothek_cube.cube.query.changes import (
+    StatePlan,
+    changed_pairs,
+    past_members,
+    select_groups,
+    since_text,
+    with_types_of,
+)
 from kartothek_cube.cube.query.explain_steps import (
     alignment_step,
     changed_step,
@@ -186,15 +192,12 @@ def changed_plan(before: StatePlan, after: StatePlan, since: str) -> QueryPlan:
     plan = after.plan
     earlier, later = changed_pairs(before, after)
     groups = np.sort(later[later >= 0])
-    starts, counts = plan.group_offsets[groups], np.diff(plan.group_offsets)[groups]
-    aligned = plan.aligned.take(expand_ranges(starts, counts)[1])
-    offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
-    columns = plan.context.partition_columns
-    order, slices = _slices(aligned, columns) if plan.context.partition_by else (np.arange(len(aligned)), offsets)
+    some, columns = select_groups(plan, groups), plan.context.partition_columns
+    order, slices = np.arange(len(some.aligned)), some.group_offsets
+    if plan.context.partition_by:
+        order, slices = _slices(some.aligned, columns)
     removed = before.plan.group_keys().take(pa.array(np.sort(earlier[later < 0])))
-    changed = _pruned(
-        replace(plan, aligned=aligned, group_offsets=offsets, slice_order=order, slice_offsets=slices, removed=removed)
-    )
+    changed = _pruned(replace(some, slice_order=order, slice_offsets=slices, removed=removed))
     step = changed_step(since, len(plan.groups), len(groups), removed.num_rows)
     return replace(changed, steps=(*plan.steps[:-2], step, *last_steps(changed)))
 
