@@ -37,6 +37,8 @@ _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE = CHANGE_TYPES = ("insert", "update_prei
 _BUCKETS = 64
 # A comparison takes so many times the memory of its rows.
 _WORKING = 4
+# Less memory than this is not worth another piece.
+_LEAST_ROOM = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +306,7 @@ class DifferenceBuffer:
     def _in_pieces(self, before: list[pa.Table], after: list[pa.Table]) -> Iterator[Difference]:
         """The differences of one part, which is cut by its keys if it is large."""
         size = sum(table.nbytes for table in (*before, *after))
-        pieces = min(_BUCKETS, 1 + size * _WORKING // max(1, self._limit))
+        pieces = min(_BUCKETS, 1 + size * _WORKING // max(_LEAST_ROOM, self._limit))
         if pieces == 1:
             yield self._compared(before, after)
             return
