@@ -50,6 +50,7 @@ __all__ = [
     "AsOf",
     "Columns",
     "ColumnsByTable",
+    "CubeState",
     "DeleteScope",
     "GroupFunction",
     "GroupKey",
@@ -65,7 +66,6 @@ __all__ = [
     "IntoTxn",
     "JSONValue",
     "MetadataMerger",
-    "Since",
     "StoreLike",
     "SupportsKeyValue",
     "UserMetadata",
@@ -119,7 +119,7 @@ MetadataMerger: TypeAlias = Callable[[list[dict[str, JSONValue]]], UserMetadata]
 StoreLike: TypeAlias = str | os.PathLike[str] | Store | SupportsKeyValue | Callable[[], _Again]
 AsOf: TypeAlias = str | datetime
 # The last element is what the attribute `commits` of a plan has: the commit of each dataset.
-Since: TypeAlias = str | datetime | Mapping[str, str | None]
+CubeState: TypeAlias = str | datetime | Mapping[str, str | None]
 IntoTxn: TypeAlias = tuple[str, int] | Txn
 
 Columns: TypeAlias = str | Iterable[str] | None

@@ -40,7 +40,7 @@ from kartothek_cube.engines.statements import (
 )
 from kartothek_cube.engines.tables import Scan, Table
 from kartothek_cube.errors import InvalidInput, KartothekCubeError
-from kartothek_cube.typing import AsOf, Columns, IntoConditions, Since
+from kartothek_cube.typing import AsOf, Columns, CubeState, IntoConditions
 
 __all__ = ["Connection", "StoreCatalog", "StoreConnection"]
 
@@ -288,7 +288,7 @@ class Connection(DuckDBPyConnection):
     def changes(
         self,
         name: str,
-        since: Since,
+        since: CubeState,
         until: AsOf | None = None,
         *,
         conditions: IntoConditions = None,

@@ -28,7 +28,7 @@ from kartothek_cube.cube.query.planning import plan_states
 from kartothek_cube.engines.arrow_dataset import TableScanner
 from kartothek_cube.engines.catalog import list_tables, valid_cube
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType
-from kartothek_cube.typing import AsOf, Columns, IntoConditions, Since
+from kartothek_cube.typing import AsOf, Columns, CubeState, IntoConditions
 
 __all__ = ["FUNCTION", "DifferenceDataset", "given_states", "open_difference"]
 
@@ -69,7 +69,7 @@ class DifferenceDataset(pads.Dataset):
 class States(TypedDict, total=False):
     """What a call of the table function says."""
 
-    since: Since
+    since: CubeState
     until: AsOf | None
     on: Columns
 
@@ -110,7 +110,7 @@ def open_difference(
     store: Store,
     options: Options,
     *,
-    since: Since,
+    since: CubeState,
     until: AsOf | None = None,
     conditions: IntoConditions = None,
     on: Columns = None,
@@ -143,7 +143,7 @@ def open_difference(
         return _of_dataset(snapshot, since, until, on, store, options)
 
 
-def _of_cube(arguments: QueryArguments, since: Since, store: Store, options: Options) -> DifferenceDataset:
+def _of_cube(arguments: QueryArguments, since: CubeState, store: Store, options: Options) -> DifferenceDataset:
     prefix = arguments.cube.uuid_prefix
     before, after = plan_states(arguments, since, store)
     check_change_type(after.plan.schema.names, f"Cube {prefix!r}")
@@ -156,9 +156,9 @@ def _of_cube(arguments: QueryArguments, since: Since, store: Store, options: Opt
 
 
 def _of_dataset(
-    snapshot: Snapshot, since: Since, until: AsOf | None, on: Columns, store: Store, options: Options
+    snapshot: Snapshot, since: CubeState, until: AsOf | None, on: Columns, store: Store, options: Options
 ) -> DifferenceDataset:
-    pinned = snapshots_between(store, snapshot, check_since(since), check_as_of(until))
+    pinned = snapshots_between(store, snapshot, check_since(since), check_as_of(until, "until"))
     table = SINGLE_TABLE if SINGLE_TABLE in pinned.after.tables else pinned.after.tables[0]
     first, last = pinned.before.commit or check_since(since), pinned.after.commit or until
 

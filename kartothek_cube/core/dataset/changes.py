@@ -113,7 +113,7 @@ def read_dataset_changes(
         key = None if on is None else [str(column) for column in as_list(on, "on")]
         if key == []:
             raise InvalidInput("on names no column. Give the columns of a key, or leave it out.")
-        first, last = check_since(since), check_as_of(until)
+        first, last = check_since(since), check_as_of(until, "until")
         source = dataset_ref(dataset_uuid, store, None)
         before, after = _states(source.store, source.snapshot(), first, last)
         was = before.schemas.get(table, pa.schema([]))

@@ -46,7 +46,7 @@ def check_since(since: object) -> AsOf:
     InvalidType
         If it is neither.
     """
-    checked = check_as_of(since)
+    checked = check_as_of(since, "since")
     if checked is None:
         raise InvalidType("since is the id of a commit (text) or a moment (datetime), not None.")
     return checked

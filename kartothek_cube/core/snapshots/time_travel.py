@@ -59,8 +59,8 @@ class PastState:
     entry: HistoryEntry | None
 
 
-def check_as_of(as_of: object) -> AsOf | None:
-    """The id of a commit, or a moment with its zone.
+def check_as_of(as_of: object, argument: str = "as_of") -> AsOf | None:
+    """The id of a commit, or a moment with its zone; ``argument`` is its name for errors.
 
     Text in ISO form is a moment: ids have another form.
 
@@ -88,7 +88,7 @@ def check_as_of(as_of: object) -> AsOf | None:
     if as_of is None:
         return None
     raise InvalidType(
-        f"as_of is the id of a commit (text) or a moment (datetime), not {type(as_of).__name__}: {as_of!r}."
+        f"{argument} is the id of a commit (text) or a moment (datetime), not {type(as_of).__name__}: {as_of!r}."
     )
 
 

@@ -29,6 +29,7 @@ from kartothek_cube.core.snapshots.time_travel import (
 )
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import HistoryUnavailable, IncompleteCubeWarning, InvalidInput
+from kartothek_cube.typing import CubeState
 
 __all__ = ["members_at", "members_between", "read_consistent"]
 
@@ -43,12 +44,12 @@ _warned: set[tuple[Hashable, str]] = set()
 # --- a state of the past --------------------------------------------------------------------------
 
 
-def members_at(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], as_of: AsOf) -> dict[str, Snapshot]:
+def members_at(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], as_of: CubeState) -> dict[str, Snapshot]:
     """Older snapshots of the datasets of a cube by id, without those that did not exist then.
 
     The id of a write to the cube selects each dataset as that write left it. The id of a commit to
     one dataset selects that commit. All other datasets are read as of the time of the commit, of
-    several commits the latest.
+    several commits the latest. The commits of several datasets select exactly these.
 
     Raises
     ------
@@ -59,12 +60,11 @@ def members_at(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], a
     moments = _moments(uuid_prefix, store, newest, as_of)
 
     def load(name: str) -> Snapshot | None:
-        try:
+        with suppress(BeforeCreation):
             return snapshot_at(store, newest[name], moments[name])
-        except BeforeCreation:
-            return None
+        return None
 
-    snapshots = zip(newest, map_in_threads(load, list(newest), store=store), strict=True)
+    snapshots = zip(moments, map_in_threads(load, list(moments), store=store), strict=True)
     existing = {name: snapshot for name, snapshot in snapshots if snapshot is not None}
     if newest and not existing:
         raise _before_creation(uuid_prefix, newest, as_of)
@@ -72,16 +72,11 @@ def members_at(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], a
 
 
 def members_between(
-    uuid_prefix: str,
-    store: Store,
-    newest: Mapping[str, Snapshot],
-    since: AsOf | Mapping[str, str | None],
-    until: AsOf | None,
+    uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], since: CubeState, until: CubeState | None
 ) -> tuple[dict[str, Snapshot], dict[str, Snapshot]]:
     """The datasets of a cube at two moments, each without those that did not exist then.
 
-    ``since`` and ``until`` as ``as_of`` of `members_at`. ``since`` may also have the commit of each
-    dataset; those that it lacks did not exist. None: the newest state.
+    ``since`` and ``until`` as ``as_of`` of `members_at`. None: the newest state.
 
     Raises
     ------
@@ -90,28 +85,22 @@ def members_between(
     HistoryUnavailable
         As in `members_at`.
     """
-    from_each: Mapping[str, AsOf | None]
-    from_each = since if isinstance(since, Mapping) else _moments(uuid_prefix, store, newest, since)
+    from_each = _moments(uuid_prefix, store, newest, since)
     to_each: Mapping[str, AsOf | None]
     to_each = dict.fromkeys(newest) if until is None else _moments(uuid_prefix, store, newest, until)
 
     def load(name: str) -> tuple[Snapshot | None, Snapshot | None, int]:
-        snapshot, last = newest[name], to_each[name]
-        first = from_each.get(name)
-        if first is None and name in from_each:
-            raise HistoryUnavailable(
-                f"Dataset {snapshot.uuid!r}: its last commit then was of a writer that keeps no history "
-                "(kartothek, plateau), so what changed since is not known."
-            )
-        if first is not None:
+        if name in from_each and name in to_each:
             with suppress(BeforeCreation):
-                return snapshots_between(store, snapshot, first, last)
-        then, now = None if first is None else state_at(snapshot, first), state_at(snapshot, last)
+                return snapshots_between(store, newest[name], from_each[name], to_each[name])
+        then, now = state_at(name, from_each), state_at(name, to_each)
         return then, now, (then is not None) - (now is not None)
 
-    def state_at(snapshot: Snapshot, as_of: AsOf | None) -> Snapshot | None:
+    def state_at(name: str, moments: Mapping[str, AsOf | None]) -> Snapshot | None:
         with suppress(BeforeCreation):
-            return snapshot if as_of is None else snapshot_at(store, snapshot, as_of)
+            if name in moments:
+                as_of = moments[name]
+                return newest[name] if as_of is None else snapshot_at(store, newest[name], as_of)
         return None
 
     pairs = dict(zip(newest, map_in_threads(load, list(newest), store=store), strict=True))
@@ -119,7 +108,7 @@ def members_between(
     after = {name: state for name, (_, state, _) in pairs.items() if state is not None}
     if newest and not after and until is not None:
         raise _before_creation(uuid_prefix, newest, until)
-    if newest and not before and not isinstance(since, Mapping):
+    if newest and not before:
         raise _before_creation(uuid_prefix, newest, since)
     # Clocks of two writers may differ: the datasets whose commits were not named may be reversed.
     orders = [order for _, _, order in pairs.values()]
@@ -130,8 +119,16 @@ def members_between(
     return before, after
 
 
-def _moments(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], as_of: AsOf) -> dict[str, AsOf]:
-    """The commit or moment that ``as_of`` means for each dataset."""
+def _moments(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], as_of: CubeState) -> dict[str, AsOf]:
+    """The commit or moment that ``as_of`` means for each dataset that existed."""
+    if isinstance(as_of, Mapping):
+        unknown = [newest[name].uuid for name, commit in as_of.items() if commit is None and name in newest]
+        if unknown:
+            raise HistoryUnavailable(
+                f"Dataset {unknown[0]!r}: its last commit then was of a writer that keeps no history "
+                "(kartothek, plateau), so its state then is not known."
+            )
+        return {name: commit for name, commit in as_of.items() if commit is not None and name in newest}
     if isinstance(as_of, datetime):
         return dict.fromkeys(newest, as_of)
     past = _states_of_commit(store, newest, as_of)
@@ -145,9 +142,9 @@ def _moments(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], as_
     return {name: as_of if name in past else max(times) for name in newest}
 
 
-def _before_creation(uuid_prefix: str, newest: Mapping[str, Snapshot], as_of: AsOf) -> HistoryUnavailable:
+def _before_creation(uuid_prefix: str, newest: Mapping[str, Snapshot], as_of: CubeState) -> HistoryUnavailable:
     names = ", ".join(sorted(newest))
-    then = as_of.isoformat(timespec="seconds") if isinstance(as_of, datetime) else f"commit {as_of!r}"
+    then = as_of.isoformat(timespec="seconds") if isinstance(as_of, datetime) else repr(as_of)
     text = f"Cube {uuid_prefix!r} cannot be read as of {then}: of its datasets {names} none existed then."
     return HistoryUnavailable(f"{text} `history` lists the commits of a dataset.")
 

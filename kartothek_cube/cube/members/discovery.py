@@ -7,14 +7,14 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from kartothek_cube.core.arguments import converter_str_set_optional
+from kartothek_cube.core.arguments import converter_str, converter_str_set_optional
 from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.scan.changes import check_since
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.snapshots.time_travel import check_as_of
+from kartothek_cube.core.snapshots.time_travel import AsOf, check_as_of
 from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.text import join_names
 from kartothek_cube.cube.cube import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_KEY_IS_SEED,
@@ -30,10 +30,11 @@ from kartothek_cube.cube.cube import (
 )
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
 from kartothek_cube.cube.members.consistent_read import members_at, members_between, read_consistent
-from kartothek_cube.errors import InvalidInput, KeyNotFound, Unsupported
-from kartothek_cube.typing import Since
+from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound, Unsupported
+from kartothek_cube.typing import CubeState
 
 __all__ = [
+    "check_state",
     "cube_of",
     "dataset_ids",
     "list_cube_prefixes",
@@ -101,6 +102,22 @@ def load_named(uuid_prefix: str, store: Store, ids: Iterable[str], *, skip_broke
     return {name: snapshot for name, snapshot in snapshots if snapshot is not None}
 
 
+def check_state(state: object, argument: str) -> AsOf | dict[str, str | None] | None:
+    """A state of a cube: as by `check_as_of`, or the commit of each dataset.
+
+    Raises
+    ------
+    InvalidType
+        If it is neither, naming the ``argument``.
+    """
+    if not isinstance(state, Mapping):
+        return check_as_of(state, argument)
+    wrong = [f"{i!r}: {commit!r}" for i, commit in state.items() if not isinstance(commit, str | None)]
+    if wrong:
+        raise InvalidType(f"{argument} as a dict has the id of a commit for each dataset, but {', '.join(wrong)}.")
+    return {converter_str(i): commit for i, commit in state.items()}
+
+
 def read_members(
     uuid_prefix: str,
     store: Store,
@@ -118,7 +135,7 @@ def read_members(
     InvalidInput
         If the history of a dataset does not reach back to ``as_of``.
     """
-    past = check_as_of(as_of)
+    past = check_state(as_of, "as_of")
     if past is None:
         return read_consistent(uuid_prefix, store, load_members(uuid_prefix, store, only, skip_broken=skip_broken))
     names = converter_str_set_optional(only)
@@ -152,7 +169,7 @@ def _check_found(members: Collection[str], only: Iterable[str] | str | None, as_
 
 
 def load_states(
-    cube: Cube, store: Store, only: Iterable[str] | str | None, since: Since, as_of: object = None
+    cube: Cube, store: Store, only: Iterable[str] | str | None, since: CubeState, as_of: object = None
 ) -> tuple[dict[str, Snapshot], dict[str, Snapshot]]:
     """Snapshots of the datasets of a cube at ``since``, and ``as_of`` a later moment.
 
@@ -164,8 +181,14 @@ def load_states(
         If history does not reach back to one of them.
     """
     prefix, names = require_cube(cube).uuid_prefix, converter_str_set_optional(only)
-    start = {str(i): commit for i, commit in since.items()} if isinstance(since, Mapping) else check_since(since)
-    until = check_as_of(as_of)
+    start, until = check_state(since, "since"), check_state(as_of, "until")
+    if start is None:
+        raise InvalidType("since is a commit, a moment, or the commit of each dataset, not None.")
+    if isinstance(start, Mapping) and cube.seed_dataset not in start:
+        raise InvalidInput(
+            f"Cube {prefix!r}: since has no commit of the seed {cube.seed_dataset!r}, only of {join_names(start)}. "
+            "Its keys are the ids of datasets, as in the commits of a plan."
+        )
     # The id of a commit may be of a dataset that `only` leaves out.
     newest = load_members(prefix, store, None if isinstance(start, str) or isinstance(until, str) else names)
     if until is None:

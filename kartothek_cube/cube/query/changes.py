@@ -18,9 +18,9 @@ from kartothek_cube.core.scan.changes import unshared, widened, with_columns_of,
 from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.query.plan import QueryPlan
-from kartothek_cube.typing import Since
+from kartothek_cube.typing import CubeState
 
-__all__ = ["StatePlan", "changed_pairs", "past_members", "select_groups", "since_text", "with_types_of"]
+__all__ = ["StatePlan", "changed_pairs", "past_members", "select_groups", "state_text", "with_types_of"]
 
 
 def with_types_of(now: Mapping[str, Snapshot], before: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
@@ -114,6 +114,6 @@ def select_groups(plan: QueryPlan, positions: IntArray) -> QueryPlan:
     return replace(plan, aligned=plan.aligned.take(expand_ranges(starts, counts)[1]), group_offsets=offsets)
 
 
-def since_text(since: Since) -> str:
-    """The argument ``changed_since`` in a line."""
-    return pluralize(len(since), "commit") if isinstance(since, Mapping) else str(since)
+def state_text(state: CubeState) -> str:
+    """A state of a cube in a line."""
+    return f"the commits of {pluralize(len(state), 'dataset')}" if isinstance(state, Mapping) else str(state)

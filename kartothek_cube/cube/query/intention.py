@@ -16,7 +16,7 @@ from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.cube.cube import Cube, get_payload_subset
 from kartothek_cube.cube.members.consistency import DatasetInfo
 from kartothek_cube.errors import InvalidInput, InvalidType
-from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, Since
+from kartothek_cube.typing import Columns, CubeState, IntoConditions, IntoDatasets
 
 __all__ = ["DatasetRole", "Intention", "QueryArguments", "make_intention"]
 
@@ -31,8 +31,8 @@ class QueryArguments:
     dimension_columns: Columns = None
     partition_by: Columns = None
     payload_columns: Columns = None
-    as_of: AsOf | None = None
-    changed_since: Since | None = None
+    as_of: CubeState | None = None
+    changed_since: CubeState | None = None
 
 
 @dataclass(frozen=True, slots=True)

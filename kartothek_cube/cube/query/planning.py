@@ -30,7 +30,7 @@ from kartothek_cube.cube.query.changes import (
     changed_pairs,
     past_members,
     select_groups,
-    since_text,
+    state_text,
     with_types_of,
 )
 from kartothek_cube.cube.query.explain_steps import (
@@ -53,7 +53,7 @@ from kartothek_cube.cube.query.partitions import (
 )
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.errors import InvalidInput
-from kartothek_cube.typing import Since
+from kartothek_cube.typing import CubeState
 
 __all__ = ["load_members_of", "make_plan", "plan_between", "plan_members", "plan_query", "plan_states"]
 
@@ -72,7 +72,7 @@ def make_plan(arguments: QueryArguments, store: Store) -> QueryPlan:
     if arguments.changed_since is None:
         return plan_members(arguments, load_members_of(arguments, store), store)
     before, after = plan_states(arguments, arguments.changed_since, store, compared=False)
-    return changed_plan(before, after, since_text(arguments.changed_since))
+    return changed_plan(before, after, state_text(arguments.changed_since))
 
 
 def load_members_of(arguments: QueryArguments, store: Store) -> Mapping[str, Snapshot]:
@@ -97,7 +97,7 @@ def plan_members(arguments: QueryArguments, snapshots: Mapping[str, Snapshot], s
 
 
 def plan_states(
-    arguments: QueryArguments, since: Since, store: Store, *, compared: bool = True
+    arguments: QueryArguments, since: CubeState, store: Store, *, compared: bool = True
 ) -> tuple[StatePlan, StatePlan]:
     """Plan a query of the state at ``since``, and the same query of the state ``as_of``.
 

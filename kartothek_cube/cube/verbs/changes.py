@@ -13,7 +13,7 @@ from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.execute.changes import iter_changes
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.planning import plan_states
-from kartothek_cube.typing import AsOf, Columns, IntoConditions, Since, StoreLike
+from kartothek_cube.typing import Columns, CubeState, IntoConditions, StoreLike
 
 __all__ = ["query_cube_changes"]
 
@@ -21,8 +21,8 @@ __all__ = ["query_cube_changes"]
 def query_cube_changes(
     cube: Cube,
     store: StoreLike,
-    since: Since,
-    until: AsOf | None = None,
+    since: CubeState,
+    until: CubeState | None = None,
     conditions: IntoConditions = None,
     datasets: Columns = None,
     dimension_columns: Columns = None,
@@ -41,11 +41,9 @@ def query_cube_changes(
     ----------
     cube, store, conditions, dimension_columns, payload_columns
         As in `query_cube`.
-    since : str, datetime or dict
-        The older state, as ``as_of`` of `query_cube`; or the commit of each dataset, as a plan's
-        ``commits`` has them.
-    until : str or datetime, optional
-        The later state, as ``as_of`` of `query_cube`; by default the newest.
+    since, until : str, datetime or dict
+        The older and the later state, as ``as_of`` of `query_cube`: a commit, a moment, or the
+        ``commits`` of a plan. Without ``until``, the newest state.
     datasets : str or iterable of str, optional
         The datasets that take part, the seed among them. By default all.
     options : optional

@@ -20,16 +20,15 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.changes import check_change_type, without_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.execute.changes import iter_changes, iter_dataset_changes
 from kartothek_cube.cube.members.discovery import load_states
-from kartothek_cube.cube.query.changes import StatePlan, with_types_of
+from kartothek_cube.cube.query.changes import StatePlan, state_text, with_types_of
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.planning import plan_between
-from kartothek_cube.typing import AsOf, Since, StoreLike
+from kartothek_cube.typing import CubeState, StoreLike
 
-__all__ = ["CubeChanges", "changes_between", "describe_cube_changes", "state_text"]
+__all__ = ["CubeChanges", "changes_between", "describe_cube_changes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +95,8 @@ class CubeChanges:
 def describe_cube_changes(
     cube: Cube,
     store: StoreLike,
-    since: Since,
-    until: AsOf | None = None,
+    since: CubeState,
+    until: CubeState | None = None,
     *,
     rows: int = 10,
     options: Overrides | None = None,
@@ -149,13 +148,8 @@ def describe_cube_changes(
         return op.returned(changes, lambda found: sum(map(sum, (numbers for _, *numbers in found.totals()))))
 
 
-def state_text(since: Since) -> str:
-    """The argument ``since`` in a line."""
-    return f"the commits of {pluralize(len(since), 'dataset')}" if isinstance(since, Mapping) else str(since)
-
-
 def changes_between(
-    cube: Cube, store: Store, since: Since, until: AsOf | None, limit: int
+    cube: Cube, store: Store, since: CubeState, until: CubeState | None, limit: int
 ) -> tuple[CubeChanges, tuple[StatePlan, StatePlan]]:
     """What `describe_cube_changes` returns, and the plans of the whole cube in both states."""
     then, now = load_states(cube, store, None, since, until)
@@ -165,7 +159,7 @@ def changes_between(
     changes = CubeChanges(
         cube=cube.uuid_prefix,
         since=state_text(since),
-        until="now" if until is None else str(until),
+        until="now" if until is None else state_text(until),
         counts=_counts(cube, store, then, now),
         first=_first(plans, store, limit),
         keys=(*cube.dimension_columns, *cube.partition_columns),

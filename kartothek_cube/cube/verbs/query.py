@@ -18,7 +18,7 @@ from kartothek_cube.cube.query.groups import Group
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.cube.query.planning import make_plan
-from kartothek_cube.typing import AsOf, Columns, GroupKey, IntoConditions, IntoDatasets, Since, StoreLike
+from kartothek_cube.typing import Columns, CubeState, GroupKey, IntoConditions, IntoDatasets, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,8 +35,8 @@ def query_cube(
     partition_by: Columns = None,
     payload_columns: Columns = None,
     *,
-    as_of: AsOf | None = None,
-    changed_since: Since | None = None,
+    as_of: CubeState | None = None,
+    changed_since: CubeState | None = None,
     options: Overrides | None = None,
 ) -> list[pd.DataFrame]:
     """Query a cube and get pandas frames.
@@ -63,15 +63,15 @@ def query_cube(
         Indexed columns; one frame for each combination of their values.
     payload_columns : str or iterable of str, optional
         Payload to return. By default all.
-    as_of : str or datetime, optional
+    as_of : str, datetime or dict, optional
         A moment (without a zone: UTC), or the id of a commit: the cube as it was then, see
         `history`. The id of a write to the cube selects the datasets as the write left them. With
-        the id of a commit to one dataset, the others are read as of its time. A dataset that did
-        not exist then is left out.
+        the id of a commit to one dataset, the others are read as of its time. A dict has the commit
+        of each dataset, as the ``commits`` of a plan. A dataset that did not exist then is left
+        out.
     changed_since : str, datetime or dict, optional
         Only groups, without ``partition_by`` partitions of the cube, that read a file which was
-        added or removed since this state, given as in `query_cube_changes`. See the page *What
-        changed*.
+        added or removed since this state, given as ``as_of``. See the page *What changed*.
     options : optional
         The result of `options`: settings for this call.
 
@@ -121,7 +121,7 @@ def query_cube_arrow(
     dimension_columns: Columns = None,
     payload_columns: Columns = None,
     *,
-    as_of: AsOf | None = None,
+    as_of: CubeState | None = None,
     options: Overrides | None = None,
 ) -> pa.Table:
     """Query a cube and get one Arrow table; arguments, order and errors as in `query_cube`.
@@ -158,8 +158,8 @@ def iter_cube(
     partition_by: Columns = None,
     payload_columns: Columns = None,
     *,
-    as_of: AsOf | None = None,
-    changed_since: Since | None = None,
+    as_of: CubeState | None = None,
+    changed_since: CubeState | None = None,
     options: Overrides | None = None,
 ) -> Iterator[tuple[GroupKey, pa.Table]]:
     """Query a cube group by group, with bounded memory.
@@ -204,8 +204,8 @@ def plan_cube_query(
     partition_by: Columns = None,
     payload_columns: Columns = None,
     *,
-    as_of: AsOf | None = None,
-    changed_since: Since | None = None,
+    as_of: CubeState | None = None,
+    changed_since: CubeState | None = None,
     options: Overrides | None = None,
 ) -> QueryPlan:
     """Plan a query: the files that each group reads, and how they are joined.

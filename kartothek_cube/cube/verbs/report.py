@@ -22,11 +22,12 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_files
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.scan.changes import check_since
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.members.discovery import check_state
+from kartothek_cube.cube.query.changes import state_text
 from kartothek_cube.cube.report.advice import advice_of
 from kartothek_cube.cube.report.facts import ChangeFacts, ReportFacts
 from kartothek_cube.cube.report.measure import (
@@ -39,10 +40,10 @@ from kartothek_cube.cube.report.measure import (
     index_facts,
 )
 from kartothek_cube.cube.report.page import article, page
-from kartothek_cube.cube.verbs.describe_changes import changes_between, state_text
+from kartothek_cube.cube.verbs.describe_changes import changes_between
 from kartothek_cube.cube.verbs.verify import Verified, verified
 from kartothek_cube.errors import HistoryUnavailable
-from kartothek_cube.typing import Since, StoreLike
+from kartothek_cube.typing import CubeState, StoreLike
 
 __all__ = ["CubeReport", "cube_report"]
 
@@ -120,7 +121,7 @@ def cube_report(
     deep: bool = False,
     rows: bool | None = None,
     now: datetime | None = None,
-    changed_since: Since | None = None,
+    changed_since: CubeState | None = None,
     options: Overrides | None = None,
 ) -> CubeReport:
     """Report the structure, sizes and health of a cube as one self-contained HTML page.
@@ -179,8 +180,7 @@ def cube_report(
     True
     """
     with operation("cube_report", options, cube=cube):
-        if changed_since is not None and not isinstance(changed_since, Mapping):
-            check_since(changed_since)
+        check_state(changed_since, "changed_since")
         opened = open_instrumented(store)
         verification = verified(cube, opened, deep=check_flag(deep, "deep"))
         files = sum(len(s.partitions) for s in verification.members.values())
@@ -190,7 +190,7 @@ def cube_report(
         return CubeReport(_facts(opened, verification, statistics, now or datetime.now(UTC), changes))
 
 
-def _changes(store: Store, cube: Cube | None, since: Since) -> ChangeFacts:
+def _changes(store: Store, cube: Cube | None, since: CubeState) -> ChangeFacts:
     """What changed since a state; a note where the cube is too damaged to tell."""
     if cube is None:
         return ChangeFacts(state_text(since), note="The metadata describe no cube.")

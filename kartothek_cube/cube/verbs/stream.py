@@ -14,7 +14,7 @@ from kartothek_cube.cube.execute.run import count_planned, iter_groups
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.cube.query.planning import make_plan
-from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, StoreLike
+from kartothek_cube.typing import Columns, CubeState, IntoConditions, IntoDatasets, StoreLike
 
 __all__ = ["count_cube", "run_plan", "stream_cube"]
 
@@ -28,7 +28,7 @@ def stream_cube(
     payload_columns: Columns = None,
     *,
     limit: int | None = None,
-    as_of: AsOf | None = None,
+    as_of: CubeState | None = None,
     options: Overrides | None = None,
 ) -> pa.RecordBatchReader:
     """Query a cube and get its rows batch by batch, with bounded memory.
@@ -134,7 +134,7 @@ def count_cube(
     datasets: IntoDatasets = None,
     dimension_columns: Columns = None,
     *,
-    as_of: AsOf | None = None,
+    as_of: CubeState | None = None,
     options: Overrides | None = None,
 ) -> int:
     """Count the rows of a query without reading payload.

@@ -22,7 +22,7 @@ from kartothek_cube.spark.read.shuffle import Call, job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, task_count
 from kartothek_cube.spark.types import arrow_schema, to_spark, wire_schema
-from kartothek_cube.typing import AsOf, Columns, GroupFunction, GroupKey, IntoConditions, IntoDatasets, Since, StoreLike
+from kartothek_cube.typing import Columns, CubeState, GroupFunction, GroupKey, IntoConditions, IntoDatasets, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,8 +46,8 @@ def map_cube_groups(
     as_pandas: bool | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
-    as_of: AsOf | None = None,
-    changed_since: Since | None = None,
+    as_of: CubeState | None = None,
+    changed_since: CubeState | None = None,
     options: Overrides | None = None,
 ) -> DataFrame:
     """Call a function on every group of a query, inside Spark tasks.

@@ -20,7 +20,7 @@ from kartothek_cube.spark.read.shuffle import job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
 from kartothek_cube.spark.types import to_spark, wire_schema
-from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, Since, StoreLike
+from kartothek_cube.typing import Columns, CubeState, IntoConditions, IntoDatasets, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,8 +40,8 @@ def query_cube_spark(
     *,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
-    as_of: AsOf | None = None,
-    changed_since: Since | None = None,
+    as_of: CubeState | None = None,
+    changed_since: CubeState | None = None,
     options: Overrides | None = None,
 ) -> DataFrame:
     """Query a cube and get a lazy Spark data frame.

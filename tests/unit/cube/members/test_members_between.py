@@ -8,13 +8,20 @@ import datetime as dt
 
 import pytest
 
-from kartothek_cube.api.cube import append_to_cube, build_cube, extend_cube, query_cube_arrow, query_cube_changes
+from kartothek_cube.api.cube import (
+    append_to_cube,
+    build_cube,
+    extend_cube,
+    plan_cube_query,
+    query_cube_arrow,
+    query_cube_changes,
+)
 from kartothek_cube.api.dataset import delete_dataset, store_dataframes_as_dataset
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.members.consistent_read import members_between
 from kartothek_cube.cube.members.discovery import load_members, load_states
-from kartothek_cube.errors import HistoryUnavailable, InvalidInput
+from kartothek_cube.errors import HistoryUnavailable, InvalidInput, InvalidType
 from tests.caches import forget
 from tests.support.cubes import CUBE, ENRICH, SEED, table
 
@@ -85,7 +92,6 @@ def test_the_id_of_a_write_of_a_commit_and_the_commit_of_each_dataset(store, his
     assert between(store, {"seed": seed[0].id, "e": e[0].id}) == (SIZES[1], SIZES[3])
     assert between(store, {"seed": seed[0].id}) == (SIZES[0], SIZES[3])
     assert between(store, {"seed": seed[2].id, "e": e[0].id}, write) == ({"seed": 4, "e": 1}, SIZES[2])
-    assert between(store, {}) == ({}, SIZES[3])
 
 
 def test_a_dataset_that_is_gone_now_is_in_neither_state(store, history):
@@ -150,3 +156,34 @@ def test_a_state_in_which_the_cube_was_another_one_is_told(store):
     build_cube(SEED, CUBE, store, overwrite=True)
     with pytest.raises(InvalidInput, match=r"Cube 'cube' was another one then: .*missing dimension columns: y"):
         query_cube_changes(CUBE, store, then)
+
+
+def test_the_commits_of_a_plan_are_a_state_everywhere(store, history):
+    """Of two plans with a write between, each sees its own state again, whatever came since."""
+    first = plan_cube_query(CUBE, store).commits
+    before = query_cube_arrow(CUBE, store)
+    append_to_cube(table(x=[6], y=["d"], p=[2], i1=[30], v1=[6.5]), CUBE, store)
+    second = plan_cube_query(CUBE, store).commits
+    append_to_cube(table(x=[7], y=["d"], p=[2], i1=[30], v1=[7.5]), CUBE, store)
+    forget(store)
+    assert query_cube_arrow(CUBE, store, as_of=first).equals(before)
+    assert query_cube_changes(CUBE, store, first, second).read_all().column("x").to_pylist() == [6]
+    assert query_cube_changes(CUBE, store, second).read_all().column("x").to_pylist() == [7]
+    assert plan_cube_query(CUBE, store, changed_since=first, as_of=second).commits == second
+    with pytest.raises(InvalidInput, match="comes before since"):
+        query_cube_changes(CUBE, store, second, first)
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "text"),
+    [
+        ({"cube++seed": "c"}, InvalidInput, r"no commit of the seed 'seed', only of cube\+\+seed.*ids of datasets"),
+        ({}, InvalidInput, "no commit of the seed"),
+        ({"seed": 3}, InvalidType, "since as a dict has the id of a commit for each dataset, but 'seed': 3"),
+        (None, InvalidType, "since is a commit, a moment, or the commit of each dataset, not None"),
+        (3, InvalidType, "since is the id of a commit .* not int: 3"),
+    ],
+)
+def test_a_state_that_is_none(store, history, state, error, text):
+    with pytest.raises(error, match=text):
+        query_cube_changes(CUBE, store, state)

@@ -182,7 +182,7 @@ def test_explain_shows_the_step_with_groups_before_and_after(wide):
     since = commits(wide)
     append_to_cube(cells((0, "a", 3, 99, 9.0)), CUBE, wide)
     text = plan_cube_query(CUBE, wide, changed_since=since).explain()
-    assert re.search(r"Changed since 1 commit .groups.\n *before +after\n *all +10 +1\n", text), text
+    assert re.search(r"Changed since the commits of 1 dataset .groups.\n *before +after\n *all +10 +1\n", text), text
     plan_cube_query(CUBE, wide, changed_since=since).explain("html")
     plan_cube_query(CUBE, wide, changed_since=since).to_svg()
 
