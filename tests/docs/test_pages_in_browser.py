@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="not installed: chromiu
 PAGES = {
     "index.html": 1,
     "start.html": 0,
-    "concepts.html": 8,
+    "concepts.html": 7,
     "command-line.html": 0,
     "api/cubes.html": 0,
     "format.html": 0,
