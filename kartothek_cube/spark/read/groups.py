@@ -118,7 +118,7 @@ def map_cube_groups(
 
 
 def call_groups(
-    groups: Sequence[Group], store: StoreLike, call: Call, wire: pa.Schema, empty: bool
+    groups: Sequence[Group], store: StoreLike, call: Call, wire: pa.Schema, empty: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """In a task: the results of a call on each group, in Spark's types.
 

@@ -10,11 +10,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube import C, iter_cube, plan_cube_query
+from kartothek_cube import C, append_to_cube, iter_cube, plan_cube_query
+from kartothek_cube.api.dataset import read_table_arrow
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.errors import InvalidInput, InvalidType
-from kartothek_cube.spark import driver_errors, map_cube_groups
+from kartothek_cube.spark import driver_errors, map_cube_groups, query_cube_spark
 
 TOTALS = "i1 bigint, n bigint, v double"
 
@@ -218,3 +219,29 @@ def test_whatever_takes_key_and_rows_is_a_function(func):
     from kartothek_cube.spark.read.groups import wants_pandas
 
     assert wants_pandas(func) is False
+
+
+@pytest.mark.parametrize("by", [None, "p", "i1"])
+def test_changed_groups_are_those_of_iter_cube_with_and_without_rows(spark, cube, built, by):
+    seen = plan_cube_query(cube, built).commits
+    seed = read_table_arrow(cube.ktk_dataset_uuid(cube.seed_dataset), built)
+    append_to_cube(seed.slice(0, 1), cube, built)
+
+    def shown(key, table):
+        return pa.table({"shown": [repr((key, table.to_pylist()))]})
+
+    sizes = []
+    for conditions in (None, C("v1") > 1e9):
+        query = {"partition_by": by, "changed_since": seen, "conditions": conditions}
+        groups = list(iter_cube(cube, built, **query))
+        frame = map_cube_groups(shown, "shown string", cube, built, **query)
+        assert sorted(row.shown for row in frame.collect()) == sorted(repr((k, t.to_pylist())) for k, t in groups)
+        rows = query_cube_spark(cube, built, **query).count()
+        assert rows == sum(t.num_rows for _, t in groups)
+        sizes.append((len(groups), rows))
+    # The changed partition has every value of i1. With the conditions its groups have no rows.
+    n_groups = len(plan_cube_query(cube, built, partition_by=by).groups)
+    assert sizes[0][0] == (n_groups if by == "i1" else 1)
+    assert sizes[0][1] > 0
+    assert sizes[1][0] > 0
+    assert sizes[1][1] == 0
