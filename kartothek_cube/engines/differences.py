@@ -22,7 +22,7 @@ from kartothek_cube.core.snapshots.time_travel import check_as_of, snapshots_bet
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.cube.execute.changes import iter_changes
-from kartothek_cube.cube.members.discovery import read_members, seeds_of
+from kartothek_cube.cube.members.discovery import check_state, read_members, seeds_of
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.planning import plan_states
 from kartothek_cube.engines.arrow_dataset import TableScanner
@@ -125,6 +125,7 @@ def open_difference(
     if not isinstance(name, str):
         raise InvalidType(f"The prefix of a cube or the uuid of a dataset is a text, not {name!r}.")
     with operation(_VERB, options):
+        check_state(until, "until")
         members = read_members(name, store)
         if seeds_of(members):
             if on is not None:

@@ -49,7 +49,7 @@ _MOMENT = "a commit, or how its id begins (`history` lists them), or a time such
 )
 @where_option
 @columns_option
-@click.option("--limit", metavar="N", type=click.IntRange(min=0), help="Stop after so many rows.")
+@click.option("--limit", metavar="N", type=click.IntRange(min=0), help="Stop after so many rows: an update has two.")
 @click.option(
     "--output",
     metavar="<file>",

@@ -301,6 +301,7 @@ def _partial_change(store: Store, plan: UndoPlan) -> Change:
         metadata=metadata,
         forgotten=forgotten,
         removed=plan.entry.added,
+        data_change=plan.entry.data_change,
         merge=merge,
         places=old_places(plan),
         built=built,

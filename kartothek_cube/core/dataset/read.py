@@ -431,12 +431,12 @@ def stream_table(
         return pa.RecordBatchReader.from_batches(schema, op.lasting(batches))
 
 
-def checked_limit(limit: object) -> int | None:
+def checked_limit(limit: object, argument: str = "limit") -> int | None:
     """The argument ``limit``: a number of rows, or None for all."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
-        raise InvalidType(f"limit is a number of rows, not {type(limit).__name__}: {limit!r}.")
+        raise InvalidType(f"{argument} is a number of rows, not {type(limit).__name__}: {limit!r}.")
     if limit is not None and limit < 0:
-        raise InvalidInput(f"limit is a number of rows, it cannot be {limit}.")
+        raise InvalidInput(f"{argument} is a number of rows, it cannot be {limit}.")
     return limit
 
 

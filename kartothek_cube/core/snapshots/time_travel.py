@@ -162,11 +162,13 @@ def _snapshots(store: Store, newest: Snapshot, targets: Sequence[AsOf | None]) -
             entries.append(entry)
     missing = next(as_of for as_of in targets if as_of not in found)
     target = missing.isoformat() if isinstance(missing, datetime) else f"commit {missing!r}"
-    text = (
-        f"Dataset {newest.uuid!r} cannot be read as of {target}: {known_since(newest, oldest)}. "
-        "`history` lists the commits that are kept."
-    )
     is_first = oldest.entry is not None and oldest.entry.before is None
+    reason = known_since(newest, oldest)
+    if is_first and not isinstance(missing, datetime):
+        reason = f"it has no such commit, and its history is whole: {reason}"
+    text = (
+        f"Dataset {newest.uuid!r} cannot be read as of {target}: {reason}. `history` lists the commits that are kept."
+    )
     raise BeforeCreation(text) if is_first and isinstance(missing, datetime) else HistoryUnavailable(text)
 
 

@@ -28,10 +28,11 @@ from kartothek_cube.core.snapshots.time_travel import (
     states,
 )
 from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.text import pluralize
 from kartothek_cube.errors import HistoryUnavailable, IncompleteCubeWarning, InvalidInput
 from kartothek_cube.typing import CubeState
 
-__all__ = ["members_at", "members_between", "read_consistent"]
+__all__ = ["members_at", "members_between", "read_consistent", "state_text"]
 
 # Seconds before each retry. Two commits of one write are a few requests to the store apart.
 _PAUSES = (0.0, 0.01, 0.03, 0.1, 0.3)
@@ -72,11 +73,17 @@ def members_at(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], a
 
 
 def members_between(
-    uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], since: CubeState, until: CubeState | None
+    uuid_prefix: str,
+    store: Store,
+    newest: Mapping[str, Snapshot],
+    since: CubeState,
+    until: CubeState | None,
+    names: tuple[str, str] = ("since", "until"),
 ) -> tuple[dict[str, Snapshot], dict[str, Snapshot]]:
     """The datasets of a cube at two moments, each without those that did not exist then.
 
-    ``since`` and ``until`` as ``as_of`` of `members_at`. None: the newest state.
+    ``since`` and ``until`` as ``as_of`` of `members_at`. None: the newest state. In errors they
+    have these ``names``.
 
     Raises
     ------
@@ -114,9 +121,17 @@ def members_between(
     orders = [order for _, _, order in pairs.values()]
     if max(orders, default=0) > 0 and min(orders) >= 0:
         raise InvalidInput(
-            f"Cube {uuid_prefix!r}: until={until!r} comes before since={since!r}. Exchange them to see the changes."
+            f"Cube {uuid_prefix!r}: {names[1]}={state_text(until)} comes before {names[0]}={state_text(since)}. "
+            "Exchange them to see the changes."
         )
     return before, after
+
+
+def state_text(state: CubeState | None) -> str:
+    """A state of a cube in a line."""
+    if isinstance(state, Mapping):
+        return f"the commits of {pluralize(len(state), 'dataset')}"
+    return state.isoformat() if isinstance(state, datetime) else str(state)
 
 
 def _moments(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], as_of: CubeState) -> dict[str, AsOf]:
@@ -131,6 +146,8 @@ def _moments(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], as_
         return {name: commit for name, commit in as_of.items() if commit is not None and name in newest}
     if isinstance(as_of, datetime):
         return dict.fromkeys(newest, as_of)
+    if not newest:  # whoever looks for the cube has a better error
+        return {}
     past = _states_of_commit(store, newest, as_of)
     times = [state.time for state in past.values() if state.time is not None]
     if not past or (not times and len(past) < len(newest)):
@@ -144,8 +161,7 @@ def _moments(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], as_
 
 def _before_creation(uuid_prefix: str, newest: Mapping[str, Snapshot], as_of: CubeState) -> HistoryUnavailable:
     names = ", ".join(sorted(newest))
-    then = as_of.isoformat(timespec="seconds") if isinstance(as_of, datetime) else repr(as_of)
-    text = f"Cube {uuid_prefix!r} cannot be read as of {then}: of its datasets {names} none existed then."
+    text = f"Cube {uuid_prefix!r} cannot be read as of {state_text(as_of)}: of its datasets {names} none existed then."
     return HistoryUnavailable(f"{text} `history` lists the commits of a dataset.")
 
 

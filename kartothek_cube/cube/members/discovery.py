@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from kartothek_cube.core.arguments import converter_str, converter_str_set_optional
@@ -29,8 +30,8 @@ from kartothek_cube.cube.cube import (
     require_cube,
 )
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
-from kartothek_cube.cube.members.consistent_read import members_at, members_between, read_consistent
-from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound, Unsupported
+from kartothek_cube.cube.members.consistent_read import members_at, members_between, read_consistent, state_text
+from kartothek_cube.errors import HistoryUnavailable, InvalidInput, InvalidType, KeyNotFound, Unsupported
 from kartothek_cube.typing import CubeState
 
 __all__ = [
@@ -111,11 +112,28 @@ def check_state(state: object, argument: str) -> AsOf | dict[str, str | None] | 
         If it is neither, naming the ``argument``.
     """
     if not isinstance(state, Mapping):
+        if not isinstance(state, str | datetime | None):
+            raise InvalidType(
+                f"{argument} is the id of a commit (text), a moment (datetime), or a dict with the commit of each "
+                f"dataset, not {type(state).__name__}: {state!r}."
+            )
         return check_as_of(state, argument)
-    wrong = [f"{i!r}: {commit!r}" for i, commit in state.items() if not isinstance(commit, str | None)]
+    wrong = [
+        f"{i!r}: {c!r}" for i, c in state.items() if not (isinstance(i, str | bytes) and isinstance(c, str | None))
+    ]
     if wrong:
         raise InvalidType(f"{argument} as a dict has the id of a commit for each dataset, but {', '.join(wrong)}.")
     return {converter_str(i): commit for i, commit in state.items()}
+
+
+def check_known(uuid_prefix: str, newest: Collection[str], state: object, argument: str) -> None:
+    """Raise `HistoryUnavailable` if a state has commits of datasets that are gone from the cube."""
+    gone = sorted(set(state) - set(newest)) if isinstance(state, Mapping) and newest else []
+    if gone:
+        raise HistoryUnavailable(
+            f"Cube {uuid_prefix!r}: {argument} has commits of datasets that the cube does not have any more: "
+            f"{join_names(gone)}. What a deleted dataset held is not known."
+        )
 
 
 def read_members(
@@ -141,6 +159,8 @@ def read_members(
     names = converter_str_set_optional(only)
     # The id of a commit may be of a dataset that `only` leaves out.
     newest = load_members(uuid_prefix, store, None if isinstance(past, str) else names, skip_broken=skip_broken)
+    if names is None:
+        check_known(uuid_prefix, newest, past, "as_of")
     return {i: s for i, s in members_at(uuid_prefix, store, newest, past).items() if names is None or i in names}
 
 
@@ -169,9 +189,16 @@ def _check_found(members: Collection[str], only: Iterable[str] | str | None, as_
 
 
 def load_states(
-    cube: Cube, store: Store, only: Iterable[str] | str | None, since: CubeState, as_of: object = None
+    cube: Cube,
+    store: Store,
+    only: Iterable[str] | str | None,
+    since: CubeState,
+    as_of: object = None,
+    names: tuple[str, str] = ("since", "until"),
 ) -> tuple[dict[str, Snapshot], dict[str, Snapshot]]:
     """Snapshots of the datasets of a cube at ``since``, and ``as_of`` a later moment.
+
+    ``names`` are those of both arguments in errors.
 
     Raises
     ------
@@ -180,22 +207,30 @@ def load_states(
     HistoryUnavailable
         If history does not reach back to one of them.
     """
-    prefix, names = require_cube(cube).uuid_prefix, converter_str_set_optional(only)
-    start, until = check_state(since, "since"), check_state(as_of, "until")
+    prefix, ids = require_cube(cube).uuid_prefix, converter_str_set_optional(only)
+    start, until = check_state(since, names[0]), check_state(as_of, names[1])
     if start is None:
-        raise InvalidType("since is a commit, a moment, or the commit of each dataset, not None.")
+        raise InvalidType(f"{names[0]} is a commit, a moment, or the commit of each dataset, not None.")
     if isinstance(start, Mapping) and cube.seed_dataset not in start:
         raise InvalidInput(
-            f"Cube {prefix!r}: since has no commit of the seed {cube.seed_dataset!r}, only of {join_names(start)}. "
-            "Its keys are the ids of datasets, as in the commits of a plan."
+            f"Cube {prefix!r}: {names[0]} has no commit of the seed {cube.seed_dataset!r}, only of "
+            f"{join_names(start)}. Its keys are the ids of datasets, as in the commits of a plan."
         )
     # The id of a commit may be of a dataset that `only` leaves out.
-    newest = load_members(prefix, store, None if isinstance(start, str) or isinstance(until, str) else names)
+    newest = load_members(prefix, store, None if isinstance(start, str) or isinstance(until, str) else ids)
+    if ids is None:
+        check_known(prefix, newest, start, names[0])
+        check_known(prefix, newest, until, names[1])
     if until is None:
         newest = read_consistent(prefix, store, newest)
-    before, after = members_between(prefix, store, newest, start, until)
-    now = {i: snapshot for i, snapshot in after.items() if names is None or i in names}
-    _check_found(now, names, as_of)
+    before, after = members_between(prefix, store, newest, start, until, names)
+    if before and cube.seed_dataset in after and cube.seed_dataset not in before:
+        raise HistoryUnavailable(
+            f"Cube {prefix!r}: at {state_text(start)} its seed {cube.seed_dataset!r} did not exist, but other datasets "
+            "did. It has been built again since, and what it held before is not known."
+        )
+    now = {i: snapshot for i, snapshot in after.items() if ids is None or i in ids}
+    _check_found(now, ids, as_of)
     check_infos(infos_of(now), cube)
     return {i: snapshot for i, snapshot in before.items() if i in now}, now
 

@@ -15,12 +15,10 @@ from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray, expand_rang
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.scan.changes import unshared, widened, with_columns_of, without_files
-from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.query.plan import QueryPlan
-from kartothek_cube.typing import CubeState
 
-__all__ = ["StatePlan", "changed_pairs", "past_members", "select_groups", "state_text", "with_types_of"]
+__all__ = ["StatePlan", "changed_pairs", "past_members", "select_groups", "with_types_of"]
 
 
 def with_types_of(now: Mapping[str, Snapshot], before: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
@@ -112,8 +110,3 @@ def select_groups(plan: QueryPlan, positions: IntArray) -> QueryPlan:
     starts, counts = plan.group_offsets[positions], np.diff(plan.group_offsets)[positions]
     offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
     return replace(plan, aligned=plan.aligned.take(expand_ranges(starts, counts)[1]), group_offsets=offsets)
-
-
-def state_text(state: CubeState) -> str:
-    """A state of a cube in a line."""
-    return f"the commits of {pluralize(len(state), 'dataset')}" if isinstance(state, Mapping) else str(state)

@@ -50,7 +50,8 @@ class QueryPlan:
         The steps of planning, for `explain`.
     commits : Mapping[str, str or None]
         The last commit of each dataset in the state that the plan reads, None after a writer that
-        keeps no history. Later, ``changed_since=`` and ``since=`` take it: it depends on no clock.
+        keeps no history. ``as_of=``, ``changed_since=`` and ``since=`` of queries of the same
+        datasets take it; it depends on no clock.
     removed : pyarrow.Table, optional
         Of a plan with ``changed_since``: the keys of `removed_group_keys`.
 

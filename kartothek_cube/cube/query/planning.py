@@ -23,6 +23,7 @@ from kartothek_cube.core.scan.plan import load_indices
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.arguments import check_not_loaded, given_datasets
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
+from kartothek_cube.cube.members.consistent_read import state_text
 from kartothek_cube.cube.members.discovery import load_cube, load_states
 from kartothek_cube.cube.query.align import Aligned, align, sort_into_groups, start
 from kartothek_cube.cube.query.changes import (
@@ -30,7 +31,6 @@ from kartothek_cube.cube.query.changes import (
     changed_pairs,
     past_members,
     select_groups,
-    state_text,
     with_types_of,
 )
 from kartothek_cube.cube.query.explain_steps import (
@@ -113,7 +113,8 @@ def plan_states(
         raise InvalidInput(
             "changed_since and since cannot go together with datasets that are loaded already: give their ids."
         )
-    states = load_states(arguments.cube, store, arguments.datasets, since, arguments.as_of)
+    names = ("since", "until") if arguments.changed_since is None else ("changed_since", "as_of")
+    states = load_states(arguments.cube, store, arguments.datasets, since, arguments.as_of, names)
     return plan_between(arguments, *states, store, compared=compared)
 
 

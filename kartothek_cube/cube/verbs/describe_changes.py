@@ -22,8 +22,9 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.execute.changes import iter_changes, iter_dataset_changes
+from kartothek_cube.cube.members.consistent_read import state_text
 from kartothek_cube.cube.members.discovery import load_states
-from kartothek_cube.cube.query.changes import StatePlan, state_text, with_types_of
+from kartothek_cube.cube.query.changes import StatePlan, with_types_of
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.planning import plan_between
 from kartothek_cube.typing import CubeState, StoreLike
@@ -143,7 +144,7 @@ def describe_cube_changes(
       seed            0        1        0
     """
     with operation("describe_cube_changes", options, cube=cube) as op:
-        limit = checked_limit(rows) or 0
+        limit = checked_limit(rows, "rows") or 0
         changes = changes_between(cube, open_instrumented(store), since, until, limit)[0]
         return op.returned(changes, lambda found: sum(map(sum, (numbers for _, *numbers in found.totals()))))
 

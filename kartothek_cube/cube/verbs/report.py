@@ -26,8 +26,8 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.members.consistent_read import state_text
 from kartothek_cube.cube.members.discovery import check_state
-from kartothek_cube.cube.query.changes import state_text
 from kartothek_cube.cube.report.advice import advice_of
 from kartothek_cube.cube.report.facts import ChangeFacts, ReportFacts
 from kartothek_cube.cube.report.measure import (

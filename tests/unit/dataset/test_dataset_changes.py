@@ -307,7 +307,11 @@ def commits(store):
         ({"since": None}, InvalidType, "since is the id of a commit .text. or a moment .datetime., not None"),
         ({"since": 5}, InvalidType, "is the id of a commit .text. or a moment"),
         ({"until": 5}, InvalidType, "is the id of a commit .text. or a moment"),
-        ({"since": "nobody"}, HistoryUnavailable, "as of commit 'nobody': it was made by commit .*`history` lists"),
+        (
+            {"since": "nobody"},
+            HistoryUnavailable,
+            "as of commit 'nobody': it has no such commit.*: it was made by commit .*`history` lists",
+        ),
         ({"until": "nobody"}, HistoryUnavailable, "as of commit 'nobody'"),
         ({"since": dt.datetime(2001, 1, 1)}, HistoryUnavailable, "as of 2001-01-01T00:00:00.*: it was made by commit"),
         ({"since": "2001-01-01"}, HistoryUnavailable, "as of 2001-01-01T00:00:00"),

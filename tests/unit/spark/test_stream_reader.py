@@ -278,6 +278,17 @@ def test_commits_without_new_rows_are_passed_over(sales):
     assert json.loads(query.checkpoint[-1]) == {"commit": commits(sales)[-1]}
 
 
+def test_a_compaction_that_was_undone_changes_nothing_either(sales):
+    query = Query(sales)
+    first = query.run()
+    compact_dataset("sales", sales)
+    undo("sales", sales)
+    put(sales, 5)
+    undo("sales", sales, commits(sales)[-2])
+    put(sales, 6)
+    assert xs([*first, *query.run()])[-1] == [5, 6]
+
+
 def test_a_file_that_was_compacted_before_the_stream_came_to_it_is_read_once(sales):
     query = Query(sales)
     query.batch()

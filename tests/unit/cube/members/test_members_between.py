@@ -98,7 +98,20 @@ def test_a_dataset_that_is_gone_now_is_in_neither_state(store, history):
     commits = {"seed": chain(store)[-1].id, "e": chain(store, "e")[-1].id}
     delete_dataset("cube++e", store)
     assert between(store, commits) == ({"seed": 4}, {"seed": 4})
-    assert query_cube_changes(CUBE, store, commits).read_all().num_rows == 0
+    # What the groups had of it is not known, so nobody may believe that they are as they were.
+    for query in ({"as_of": commits}, {"changed_since": commits}):
+        with pytest.raises(HistoryUnavailable, match="commits of datasets that the cube does not have any more: e"):
+            plan_cube_query(CUBE, store, **query)
+    assert query_cube_changes(CUBE, store, commits, datasets=["seed"]).read_all().num_rows == 0
+
+
+def test_a_seed_that_was_built_again_is_no_new_one(store, history):
+    """Its rows of then are not known: they must not count as if there had been none."""
+    delete_dataset("cube++seed", store)
+    build_cube({"seed": SEED, "e": ENRICH}, CUBE, store, partition_on={"e": []}, overwrite=True)
+    for query in (query_cube_changes, lambda *state: plan_cube_query(CUBE, store, changed_since=state[-1])):
+        with pytest.raises(HistoryUnavailable, match="its seed 'seed' did not exist, but other datasets did"):
+            query(CUBE, store, history[2])
 
 
 def test_a_moment_before_the_cube_is_refused(store, history):
@@ -153,7 +166,7 @@ def test_a_state_in_which_the_cube_was_another_one_is_told(store):
     wide = table(x=[1], p=[1], i1=[1], v1=[1.0])
     store_dataframes_as_dataset(store, "cube++seed", [wide], partition_on=["p"], secondary_indices=["i1", "x"])
     then = chain(store)[-1].id
-    build_cube(SEED, CUBE, store, overwrite=True)
+    build_cube({"seed": SEED, "e": ENRICH}, CUBE, store, partition_on={"e": []}, overwrite=True)
     with pytest.raises(InvalidInput, match=r"Cube 'cube' was another one then: .*missing dimension columns: y"):
         query_cube_changes(CUBE, store, then)
 
