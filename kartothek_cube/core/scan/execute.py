@@ -29,6 +29,7 @@ __all__ = [
     "load_groups",
     "load_scan",
     "load_tables",
+    "read_batch",
     "stream_pieces",
     "stream_tables",
     "stream_together",
@@ -134,7 +135,7 @@ def stream_together(store: Store, request: FileRequest, tasks: Sequence[ScanTask
     def load(batch: Sequence[ScanTask]) -> Iterable[Iterator[pa.Table]]:
         if len(batch) > 1:
             with suppress(TooLarge):
-                return [iter([_read_batch(store, request, batch, room)]), *(iter(()) for _ in batch[1:])]
+                return [iter([read_batch(store, request, batch, room)[0]]), *(iter(()) for _ in batch[1:])]
         return map(load_one, batch)
 
     def limit() -> int:
@@ -150,9 +151,18 @@ def stream_together(store: Store, request: FileRequest, tasks: Sequence[ScanTask
     return flattened()
 
 
-def _read_batch(store: Store, request: FileRequest, batch: Sequence[ScanTask], room: int) -> pa.Table:
-    """All rows of several files, with their partition values."""
+def read_batch(
+    store: Store, request: FileRequest, batch: Sequence[ScanTask], room: int
+) -> tuple[pa.Table, Sequence[int]]:
+    """All rows of several files with the same partition keys, and the number of rows of each.
+
+    Raises
+    ------
+    TooLarge
+        If the rows take more than ``room`` bytes.
+    """
     values = batch[0].constants.keys()
+    # Without the partition values, which would make each file a case of its own.
     inside = replace(request, columns=tuple(c for c in request.columns if c not in values))
     table, counts = read_together(store, [(task.key, {}) for task in batch], inside, room)
     numbers = pa.array(np.repeat(np.arange(len(batch)), counts))
@@ -162,7 +172,7 @@ def _read_batch(store: Store, request: FileRequest, batch: Sequence[ScanTask], r
         else table.column(c)
         for c in request.columns
     }
-    return pa.table(columns)
+    return pa.table(columns), counts
 
 
 # --- several tables, by group ---------------------------------------------------------------------

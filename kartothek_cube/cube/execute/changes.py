@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.difference import Difference, DifferenceBuffer, changes_schema, row_difference
 from kartothek_cube.core.arrow.sort_keys import IntArray, pack
-from kartothek_cube.core.io.reader import FileRequest, TooLarge, read_rows, read_together
+from kartothek_cube.core.io.reader import FileRequest, TooLarge, read_rows
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import SizeEstimate, map_batches, map_in_threads, thread_count
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.scan.execute import read_batch
 from kartothek_cube.core.scan.plan import FilePlan, ScanTask
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import Cube, visible_columns
@@ -145,8 +146,9 @@ class _StoredRows:
         self._store, self._request, self._nothing = store, request, request.schema.empty_table()
         self._plans = [FilePlan(request, state.files, state.values, len(state.partitions)) for state in states]
         self._room = min(_BATCH_BYTES, max(1, current_options().bytes_in_flight // (2 * thread_count(store))))
-        keys = [state.values.column_names for state in states]
-        self._constants, self._is_regular = keys[1], keys[0] == keys[1] and not store.is_remote
+        # Files of a batch have the same partition keys.
+        before, after = (state.values.column_names for state in states)
+        self._is_regular = before == after and not store.is_remote
 
     def limit(self, size: int) -> int:
         """How many partitions of about so many bytes to read together."""
@@ -164,7 +166,7 @@ class _StoredRows:
         old, new = (plan.take(np.concatenate(positions)).tasks() for plan, positions in sides)
         tasks = {task.key: task for task in (*old, *new)}
         if len(pairs) > 1:
-            table, counts = self._read_together(list(tasks.values()))
+            table, counts = read_batch(self._store, self._request, list(tasks.values()), self._room)
             tables = [table.slice(end - n, n) for end, n in zip(accumulate(counts), counts, strict=True)]
         else:
             load = partial(_read_task, self._store, self._request)
@@ -172,22 +174,6 @@ class _StoredRows:
         rows = dict(zip(tasks, tables, strict=True))
         then, now = (pa.concat_tables([self._nothing, *(rows[task.key] for task in side)]) for side in (old, new))
         return then, now
-
-    def _read_together(self, tasks: Sequence[ScanTask]) -> tuple[pa.Table, list[int]]:
-        """All rows of small files, and the number of rows of each."""
-        request = self._request
-        inside = tuple(c for c in request.columns if c not in self._constants)
-        # Without the partition values, which would make each file a case of its own.
-        files = [(task.key, dict[str, object]()) for task in tasks]
-        table, counts = read_together(self._store, files, replace(request, columns=inside), self._room)
-        numbers = pa.array(np.repeat(np.arange(len(tasks)), counts))
-        columns = [
-            table.column(field.name)
-            if field.name in inside
-            else pa.array([task.constants[field.name] for task in tasks], field.type).take(numbers)
-            for field in request.schema
-        ]
-        return pa.table(columns, schema=request.schema), counts
 
 
 def _read_task(store: Store, request: FileRequest, task: ScanTask) -> pa.Table:
