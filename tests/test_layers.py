@@ -30,6 +30,7 @@ ROOMS = [
     "core.write",
     "core.commit",
     "core.maintenance",
+    "core.rows",
     "core.kartothek",
     "core.dataset",
     "cube.cube",

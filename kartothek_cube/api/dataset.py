@@ -24,6 +24,7 @@ from kartothek_cube.core.dataset.read import (
     read_table_arrow,
     stream_table,
 )
+from kartothek_cube.core.dataset.rows import delete_rows, merge_dataset, update_rows
 from kartothek_cube.core.dataset.scan_plan import ScanPlan, plan_table_scan
 from kartothek_cube.core.dataset.staged_partitions import StagedPartitions
 from kartothek_cube.core.dataset.write import (
@@ -51,6 +52,7 @@ from kartothek_cube.core.kartothek.schema_wrapper import (
 from kartothek_cube.core.maintenance.compaction.report import CompactionPlan, CompactionReport
 from kartothek_cube.core.maintenance.garbage.report import GarbageReport
 from kartothek_cube.core.maintenance.verify.report import Finding, VerifyReport
+from kartothek_cube.core.rows.report import RowsReport
 from kartothek_cube.cube.verbs.compact import compact_dataset
 from kartothek_cube.engines.verbs import connect, scan_dataset
 
@@ -66,6 +68,7 @@ __all__ = [
     "IndexBase",
     "Partition",
     "PartitionIndex",
+    "RowsReport",
     "ScanPlan",
     "SchemaWrapper",
     "StagedPartitions",
@@ -81,6 +84,7 @@ __all__ = [
     "copy_dataset",
     "create_empty_dataset_header",
     "delete_dataset",
+    "delete_rows",
     "empty_dataframe_from_schema",
     "ensure_store",
     "garbage_collect_dataset",
@@ -89,6 +93,7 @@ __all__ = [
     "lazy_store",
     "list_datasets",
     "make_meta",
+    "merge_dataset",
     "normalize_column_order",
     "normalize_type",
     "plan_table_scan",
@@ -107,6 +112,7 @@ __all__ = [
     "undo",
     "update_dataset_from_dataframes",
     "update_dataset_from_dataframes__iter",
+    "update_rows",
     "validate_compatible",
     "validate_shared_columns",
     "verify_dataset",

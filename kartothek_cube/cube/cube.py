@@ -8,6 +8,12 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from kartothek_cube.core.arguments import converter_str, converter_str_set, converter_str_tupleset
+from kartothek_cube.core.metadata.cube_columns import (
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_PARTITION_COLUMNS,
+    LEGACY_DIMENSION_COLUMNS,
+    LEGACY_PARTITION_COLUMNS,
+)
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 __all__ = [
@@ -37,8 +43,6 @@ KTK_CUBE_METADATA_VERSION: Final = 4
 
 # Keys of the user metadata from which `open_cube` recovers the `Cube`.
 KTK_CUBE_METADATA_KEY_IS_SEED: Final = "ktk_cube_is_seed"
-KTK_CUBE_METADATA_DIMENSION_COLUMNS: Final = "ktk_cube_dimension_columns"
-KTK_CUBE_METADATA_PARTITION_COLUMNS: Final = "ktk_cube_partition_columns"
 KTK_CUBE_METADATA_SUPPRESS_INDEX_ON: Final = "ktk_cube_suppress_index_on"
 
 # Between the prefix of a cube and the id of a dataset. The spelling is kartothek's.
@@ -46,8 +50,6 @@ KTK_CUBE_UUID_SEPERATOR: Final = "++"
 
 # Written by kartothek's predecessor: read, never written. The column is hidden in every query.
 LEGACY_IS_SEED: Final = "klee_is_seed"
-LEGACY_DIMENSION_COLUMNS: Final = "klee_dimension_columns"
-LEGACY_PARTITION_COLUMNS: Final = "klee_partition_columns"
 LEGACY_TIMESTAMP_PAYLOAD: Final = "KLEE_TS"
 
 Columns = str | bytes | Iterable[str | bytes]

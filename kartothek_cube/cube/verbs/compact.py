@@ -16,6 +16,7 @@ from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS, CellOrder, cell_order, check_target_rows
 from kartothek_cube.core.maintenance.compaction.report import CompactionReport
 from kartothek_cube.core.maintenance.compaction.run import Compaction, plan_files, run_compaction, selected_partitions
+from kartothek_cube.core.metadata.cube_columns import cube_columns
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
@@ -26,14 +27,7 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.core.write.arguments import check_serializer
 from kartothek_cube.cube.arguments import chosen_members, partition_clauses, partition_conditions
-from kartothek_cube.cube.cube import (
-    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
-    KTK_CUBE_METADATA_PARTITION_COLUMNS,
-    LEGACY_DIMENSION_COLUMNS,
-    LEGACY_PARTITION_COLUMNS,
-    Cube,
-    require_cube,
-)
+from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.members.discovery import load_cube
 from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete
 from kartothek_cube.typing import Columns, IntoConditions, IntoPredicates, StoreLike
@@ -303,11 +297,5 @@ def compact_dataset_on(
 
 def _order_of_metadata(base: Snapshot) -> CellOrder | None:
     """The order of a dataset of a cube, which its metadata describe; None for any other dataset."""
-
-    def columns(*keys: str) -> list[str] | None:
-        entries = (base.document.metadata.get(key) for key in keys)
-        return next((entry for entry in entries if isinstance(entry, list)), None)
-
-    dimensions = columns(KTK_CUBE_METADATA_DIMENSION_COLUMNS, LEGACY_DIMENSION_COLUMNS)
-    partitions = columns(KTK_CUBE_METADATA_PARTITION_COLUMNS, LEGACY_PARTITION_COLUMNS)
-    return None if dimensions is None else cell_order(base, dimensions, partitions or ())
+    columns = cube_columns(base.document.metadata)
+    return None if columns is None else cell_order(base, *columns)

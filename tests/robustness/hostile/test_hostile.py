@@ -618,7 +618,7 @@ def test_numbers_of_rows_that_may_be_true_are_not(footer):
 GUARDED = """
 import sys
 import pyarrow as pa, pyarrow.parquet as pq
-from kartothek_cube.core.maintenance.compaction.run import _file_figures
+from kartothek_cube.core.io.file_figures import file_figures
 from kartothek_cube.core.io._fast import shared_key_columns as beside
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.maintenance.statistics import row_group_table
@@ -651,7 +651,7 @@ for at in range(start, len(data) - 8):
         ]
         if bit in (0, 6):  # a little more or much more than it was
             reads += [
-                lambda: _file_figures(store, "uuid", "f.parquet"),
+                lambda: file_figures(store, "uuid", "f.parquet"),
                 lambda: beside.read_with(store, "f.parquet", whole, {}, ["x"]),
                 lambda: beside.read_rest(store, "f.parquet", whole, {}, known),
             ]

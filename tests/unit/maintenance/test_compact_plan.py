@@ -18,7 +18,8 @@ from kartothek_cube.core.maintenance.compaction.plan import (
     plan_compaction,
     whole_partitions,
 )
-from kartothek_cube.core.maintenance.compaction.report import CompactionReport, FileFigures
+from kartothek_cube.core.io.file_figures import FileFigures
+from kartothek_cube.core.maintenance.compaction.report import CompactionReport
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import make_snapshot

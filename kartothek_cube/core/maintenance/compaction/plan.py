@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.sort_keys import IntArray, group_starts, pack_one, stable_order, take_rows
 from kartothek_cube.core.expressions.evaluate import Mask
-from kartothek_cube.core.maintenance.compaction.report import CompactionPlan, FileFigures, Merge
+from kartothek_cube.core.io.file_figures import FileFigures
+from kartothek_cube.core.maintenance.compaction.report import CompactionPlan, Merge
 from kartothek_cube.core.metadata.naming import decode_key, label_of, new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType

@@ -9,21 +9,12 @@ from typing import Any
 
 from kartothek_cube.core.display.explain import Explanation, Step, StepRow
 from kartothek_cube.core.display.render import render
+from kartothek_cube.core.io.file_figures import FileFigures
 from kartothek_cube.core.text import pluralize
 
-__all__ = ["CompactionPlan", "CompactionReport", "FileFigures", "Merge"]
+__all__ = ["CompactionPlan", "CompactionReport", "Merge"]
 
 _SHOWN_PARTITIONS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class FileFigures:
-    """Figures of a file from its footer: rows, bytes, estimated bytes in memory, and codec."""
-
-    rows: int
-    size: int
-    unpacked: int
-    codec: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,9 @@ from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.expressions.evaluate import Mask
 from kartothek_cube.core.expressions.predicates import Predicates, columns_of
-from kartothek_cube.core.io.csv import CsvFormat
-from kartothek_cube.core.io.file_format import DATA_SUFFIX, FileFormat
-from kartothek_cube.core.io.parquet import CODECS, AdaptiveParquetFormat, ParquetFormat, are_small_chunks
-from kartothek_cube.core.io.parquet_source import first_codec, open_file, unpacked_bytes
-from kartothek_cube.core.io.reader import FileRequest, file_rows, read_rows
+from kartothek_cube.core.io.file_figures import file_figures, format_like
+from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.maintenance.compaction.plan import (
     CellOrder,
     neighbours,
@@ -27,7 +25,7 @@ from kartothek_cube.core.maintenance.compaction.plan import (
     plan_compaction,
     whole_partitions,
 )
-from kartothek_cube.core.maintenance.compaction.report import CompactionPlan, CompactionReport, FileFigures, Merge
+from kartothek_cube.core.maintenance.compaction.report import CompactionPlan, CompactionReport, Merge
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import current_options
@@ -42,8 +40,6 @@ from kartothek_cube.errors import InvalidRequest
 
 __all__ = ["Compaction", "MergeSpec", "plan_files", "run_compaction", "selected_partitions"]
 
-# Compressed CSV takes a multiple of its size in memory.
-_TEXT_FACTOR = 8
 # Shares of the bytes in flight: rows that are read, rows that wait for their row group, rows that
 # are encoded, and encoded bytes.
 _SHARES = 4
@@ -93,20 +89,8 @@ def plan_files(
     runs = neighbours(base, selected, order)
     columns = [files for run in runs for files in base.partitions.take(run).files.values()]
     keys = [key for files in columns for key in files.drop_null().to_pylist()]
-    figures = map_files(partial(_file_figures, store, base.uuid), keys, executor=executor, store=store)
+    figures = map_files(partial(file_figures, store, base.uuid), keys, executor=executor, store=store)
     return plan_compaction(base, runs, dict(zip(keys, figures, strict=True)), target_rows, selected)
-
-
-def _file_figures(store: Store, uuid: str, key: str) -> FileFigures:
-    if not key.endswith(DATA_SUFFIX):
-        size = store.tail(key, 0)[1]
-        return FileFigures(file_rows(store, key, uuid), size, _TEXT_FACTOR * size)
-    with open_file(store, key, uuid) as source:
-        metadata = source.metadata
-        chunks = list(chain.from_iterable(source.chunks(range(metadata.num_row_groups), set(source.schema.names))))
-        # 12 bytes: the magic numbers at both ends and the length of the footer.
-        size = sum(c.total_compressed_size for c in chunks) + metadata.serialized_size + 12
-        return FileFigures(metadata.num_rows, size, unpacked_bytes(chunks), first_codec(source))
 
 
 # --- execution ----------------------------------------------------------------------------------
@@ -156,15 +140,7 @@ class MergeSpec:
         if self.serializer is not None:
             return self.serializer
         keys, figures = merge.files[table], merge.figures[table]
-        # CSV cannot hold all types, so one Parquet file among the inputs decides for Parquet.
-        if not any(key.endswith(DATA_SUFFIX) for key in keys):
-            return CsvFormat(compress=keys[-1].endswith(".gz"))
-        newest = next((f for f in reversed(figures) if f.codec is not None), figures[-1])
-        codec = (newest.codec or "SNAPPY").replace("UNCOMPRESSED", "NONE")
-        if codec == "SNAPPY" and self.order is not None and are_small_chunks(newest.unpacked, len(self.stored(table))):
-            # The format of cubes chooses the codec by size: that of a small file says nothing.
-            return AdaptiveParquetFormat()
-        return ParquetFormat(codec if codec in CODECS else "SNAPPY")
+        return format_like(keys, figures, len(self.stored(table)), adaptive=self.order is not None)
 
     def stored(self, table: str) -> pa.Schema:
         """The columns inside the files of a table."""

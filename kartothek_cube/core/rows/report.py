@@ -1,0 +1,99 @@
+"""The result of a change of rows, as a value that explains itself. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kartothek_cube.core.display.explain import Explanation, Step, StepRow
+from kartothek_cube.core.display.render import render
+from kartothek_cube.core.text import pluralize
+
+__all__ = ["RowsReport"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowsReport:
+    """What a change of rows did, or with ``dry_run`` would do.
+
+    Attributes
+    ----------
+    dataset : str
+        The dataset.
+    matched : int
+        Rows of the dataset that satisfied the predicates, or had a key of the source.
+    deleted, updated, inserted : int
+        Rows that are gone, that have new values, and that are new.
+    files_rewritten : int
+        Files that another file replaced, with the rows that stay.
+    files_added : int
+        Files of inserted rows, and of rows that moved to another partition; 0 in a dry run.
+    files_removed : int
+        Files of which no row stays.
+    files_untouched : int
+        All other files. They may have been read, but no row of them changes.
+    bytes : int
+        Size of the new files; in a dry run the size of the files that would be rewritten.
+    commit : str or None
+        Id of the commit; None if nothing was written.
+    dry_run : bool
+        Nothing was written.
+    files : tuple of str
+        Keys of the files that were rewritten or removed.
+
+    Examples
+    --------
+    >>> RowsReport("sales", matched=3, deleted=3, files_rewritten=1, files_untouched=9)
+    RowsReport('sales': 3 rows matched, 3 deleted; 1 file rewritten, 9 untouched; nothing to do)
+    """
+
+    dataset: str
+    matched: int = 0
+    deleted: int = 0
+    updated: int = 0
+    inserted: int = 0
+    files_rewritten: int = 0
+    files_added: int = 0
+    files_removed: int = 0
+    files_untouched: int = 0
+    bytes: int = 0
+    commit: str | None = None
+    dry_run: bool = False
+    files: tuple[str, ...] = ()
+
+    def explain(self, format: str = "text") -> str:  # noqa: A002 - the name users know from data frames
+        """Explain the result, as ``"text"``, ``"html"`` or ``"json"``.
+
+        Raises
+        ------
+        InvalidInput
+            For another format.
+        """
+        facts = (
+            ("commit", self.commit or ("none, a dry run" if self.dry_run else "none, nothing to do")),
+            ("bytes", f"{self.bytes:,}"),
+        )
+        total = self.files_rewritten + self.files_removed + self.files_untouched
+        rows = [(name, getattr(self, name)) for name in ("matched", "deleted", "updated", "inserted")]
+        files = (
+            StepRow("rewritten", self.files_rewritten, self.files_rewritten, "with the rows that stay"),
+            StepRow("removed", self.files_removed, 0, "no row stays"),
+            StepRow("added", 0, self.files_added, "inserted and moved rows"),
+            StepRow("untouched", self.files_untouched, self.files_untouched, f"of {pluralize(total, 'file')}"),
+        )
+        steps = (
+            Step("Rows", "rows", tuple(StepRow(name, None, count) for name, count in rows)),
+            Step("Files", "files", files),
+        )
+        return render(Explanation(f"Rows of dataset {self.dataset!r}", facts, steps, self.files), format)
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{n:,} {name}" for name in ("deleted", "updated", "inserted") if (n := getattr(self, name)))
+        counts = (self.files_rewritten, "rewritten"), (self.files_added, "added"), (self.files_removed, "removed")
+        files = [f"{pluralize(n, 'file')} {word}" for n, word in counts if n]
+        parts = [f"{pluralize(self.matched, 'row')} matched" + (f", {rows}" if rows else "")]
+        parts.append(", ".join([*files, f"{self.files_untouched:,} untouched"]))
+        parts.append(f"commit {self.commit}" if self.commit else "a dry run" if self.dry_run else "nothing to do")
+        return f"RowsReport({self.dataset!r}: {'; '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        return self.explain("html")

@@ -1,0 +1,183 @@
+"""A change of rows from the search to the commit: new files take the places of old ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.sort_keys import take_rows
+from kartothek_cube.core.arrow.spool import Spool
+from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.dataset_write import stage_data
+from kartothek_cube.core.expressions.evaluate import Mask
+from kartothek_cube.core.io.parquet import AdaptiveParquetFormat
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.rows.edits import RowEdit
+from kartothek_cube.core.rows.report import RowsReport
+from kartothek_cube.core.rows.rewrite import Match, RewriteSpec, StoredFile, find_matches, rewrite_files
+from kartothek_cube.core.runtime.executor import THREADS, Executor
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.write.arguments import plan_update
+from kartothek_cube.core.write.input_rows import chunk_bytes
+from kartothek_cube.core.write.receipt import Receipt
+
+__all__ = ["RowsPlan", "StagedRows", "dry_report", "plan_rows", "stage_rows", "stored_files"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPlan:
+    """A change of rows whose matches are found; nothing is written yet.
+
+    Attributes
+    ----------
+    base : Snapshot
+        The state that was searched.
+    spec : RewriteSpec
+        Settings of the rewrites.
+    edit : RowEdit
+        The change.
+    matches : tuple of Match
+        One for each file that was read.
+    source : pyarrow.Table
+        The rows of a merge.
+    is_new : numpy.ndarray
+        Which of them are to be added.
+    """
+
+    base: Snapshot
+    spec: RewriteSpec
+    edit: RowEdit
+    matches: tuple[Match, ...]
+    source: pa.Table
+    is_new: Mask
+
+    @property
+    def touched(self) -> list[Match]:
+        """The files with rows that change."""
+        return [match for match in self.matches if match.figures is not None]
+
+    @property
+    def inserted(self) -> int:
+        """The number of rows to be added."""
+        return int(np.count_nonzero(self.is_new))
+
+    def __bool__(self) -> bool:
+        return bool(self.touched) or self.inserted > 0
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """The new files of a change of rows, the change that makes them visible, and its report."""
+
+    change: Change
+    report: RowsReport
+
+
+def stored_files(base: Snapshot, table: str, mask: Mask) -> list[StoredFile]:
+    """The files of the partitions where the mask is true."""
+    positions = np.flatnonzero(mask)
+    taken = base.partitions.take(positions)
+    values = take_rows(base.values, positions).to_pylist() if base.partition_keys else [{}] * len(positions)
+    rows = zip(taken.labels.to_pylist(), taken.file_column(table).to_pylist(), values, strict=True)
+    return [StoredFile(*row) for row in rows if row[1] is not None]
+
+
+def plan_rows(
+    store: Store,
+    base: Snapshot,
+    spec: RewriteSpec,
+    edit: RowEdit,
+    files: Sequence[StoredFile],
+    executor: Executor = THREADS,
+) -> RowsPlan:
+    """Find the rows that match in some files. No rows are to be added yet."""
+    matches = tuple(find_matches(store, spec, edit, files, executor))
+    return RowsPlan(base, spec, edit, matches, spec.schema.empty_table(), np.zeros(0, dtype=bool))
+
+
+def dry_report(plan: RowsPlan) -> RowsReport:
+    """What the plan would do."""
+    removed = [match for match in plan.touched if match.removes_all]
+    return replace(
+        _report(plan),
+        files_rewritten=len(plan.touched) - len(removed),
+        files_removed=len(removed),
+        bytes=sum(m.figures.size for m in plan.touched if m.figures is not None and not m.removes_all),
+        dry_run=True,
+    )
+
+
+def _report(plan: RowsPlan) -> RowsReport:
+    found = [match.found for match in plan.matches]
+    return RowsReport(
+        plan.spec.uuid,
+        matched=sum(f.matched for f in found),
+        deleted=sum(f.deleted for f in found),
+        updated=sum(f.updated for f in found),
+        inserted=plan.inserted,
+        files_untouched=len(plan.base.partitions) - len(plan.touched),
+        files=tuple(match.file.key for match in plan.touched),
+    )
+
+
+def stage_rows(store: Store, plan: RowsPlan, executor: Executor = THREADS) -> StagedRows:
+    """Write the new files of a plan, invisible until the change is committed."""
+    base, spec, receipts = plan.base, plan.spec, list[Receipt]()
+    places, gone = dict[str, str](), list[str]()
+    limit = chunk_bytes()
+    with Spool(spec.schema, limit) as moved:
+        for rewritten in rewrite_files(store, spec, plan.edit, plan.touched, executor):
+            gone.append(rewritten.label)
+            moved.add(rewritten.moved)
+            if rewritten.receipt is not None:
+                receipts.append(rewritten.receipt)
+                places[rewritten.receipt.label] = rewritten.label
+        rows = moved.table()
+        everything = np.ones(rows.num_rows, dtype=bool)
+        blocks = chain(_blocks(rows, everything, limit), _blocks(plan.source, plan.is_new, limit))
+        added = _stage_added(store, plan, blocks)
+    report = replace(
+        _report(plan),
+        files_rewritten=len(receipts),
+        files_removed=len(gone) - len(receipts),
+        files_added=len(added),
+        bytes=sum(receipt.size for receipt in (*receipts, *added)),
+    )
+    change = Change(
+        base.uuid,
+        (*receipts, *added),
+        {spec.table: spec.schema},
+        base.partition_keys,
+        spec.index_columns,
+        removed=pa.array(gone, type=pa.string()),
+        # Where the old file was, so that rows keep their order and override each other as before.
+        places=places,
+    )
+    return StagedRows(change, replace(report, commit=change.commit))
+
+
+def _stage_added(store: Store, plan: RowsPlan, tables: Iterable[pa.Table]) -> tuple[Receipt, ...]:
+    """New files in the partitions that the rows name."""
+    spec = plan.spec
+    serializer = None if spec.cube is None else AdaptiveParquetFormat()
+    request = plan_update(spec.uuid, plan.base, serializer=serializer, sort_partitions_by=list(spec.sort_columns))
+    items = ({"data": {spec.table: _with_all_columns(rows, spec.schema)}} for rows in tables)
+    return stage_data(store, request, items).receipts
+
+
+def _with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with all columns of a schema; those that are missing are null."""
+    columns = [rows.column(f.name) if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type) for f in schema]
+    return pa.table(columns, schema=schema)
+
+
+def _blocks(rows: pa.Table, mask: Mask, limit: int) -> Iterator[pa.Table]:
+    """The rows where the mask is true, in blocks of about ``limit`` bytes; no rows make none."""
+    positions = np.flatnonzero(mask)
+    # The rows may be in a file, so no more than a block is copied at a time.
+    step = max(1, rows.num_rows * limit // max(1, rows.nbytes))
+    return (take_rows(rows, positions[start : start + step]) for start in range(0, len(positions), step))

@@ -1,0 +1,104 @@
+"""The rows of a merge: one for each key, and the search for the keys of other rows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from kartothek_cube.core.arrow.key_index import KeyIndex, Positions
+from kartothek_cube.core.expressions.predicates import Clause, Predicates
+from kartothek_cube.errors import InvalidInput
+
+__all__ = ["MergeSource", "check_keys", "check_no_nulls"]
+
+
+@dataclass(frozen=True)
+class MergeSource:
+    """Rows with one row for each key, in the types of the dataset.
+
+    Attributes
+    ----------
+    rows : pyarrow.Table
+        All rows, perhaps in a file that is mapped into memory.
+    on : tuple of str
+        The key columns; none has nulls.
+    """
+
+    rows: pa.Table
+    on: tuple[str, ...]
+    values: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", [c for c in self.rows.column_names if c not in self.on])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return MergeSource, (self.rows, self.on)
+
+    @cached_property
+    def _index(self) -> KeyIndex:
+        return KeyIndex(self.rows, self.on)
+
+    def positions(self, rows: pa.Table) -> Positions:
+        """For each of these rows the position of the source row with its key, or -1."""
+        return self._index.positions(rows)
+
+    def distinct(self, column: str) -> pa.Array:
+        """The distinct values of a key column."""
+        return self._distinct[column]
+
+    def ranges(self) -> Predicates | None:
+        """A condition that all keys satisfy: between least and greatest value."""
+        clauses = tuple(clause for column in self.on for clause in self.range_of(column))
+        return (clauses,) if clauses else None
+
+    def range_of(self, column: str) -> tuple[Clause, ...]:
+        """The clauses of `ranges` on one column."""
+        return self._ranges[column]
+
+    @cached_property
+    def _distinct(self) -> dict[str, pa.Array]:
+        return {column: pc.unique(self.rows.column(column)) for column in self.on}
+
+    @cached_property
+    def _ranges(self) -> dict[str, tuple[Clause, ...]]:
+        return {column: _range(column, values) for column, values in self._distinct.items()}
+
+
+def _range(column: str, values: pa.Array) -> tuple[Clause, ...]:
+    data_type = values.type
+    # Other types have no order in conditions, or constants that lose digits.
+    is_plain = pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_string(data_type)
+    if not len(values) or not (is_plain or pt.is_date(data_type)):
+        return ()
+    ends = pc.min_max(values)
+    return Clause(column, ">=", ends["min"].as_py()), Clause(column, "<=", ends["max"].as_py())
+
+
+def check_keys(source: MergeSource, dataset: str) -> None:
+    """Raise if a key of the source occurs twice."""
+    positions = source.positions(source.rows)
+    others = np.flatnonzero(positions != np.arange(len(positions)))
+    if len(others):
+        key = source.rows.select(list(source.on)).slice(int(others[0]), 1).to_pylist()[0]
+        raise InvalidInput(
+            f"The rows to be merged into dataset {dataset!r} have the key {key} twice. Which of the two rows should "
+            "win? Give one row for each key."
+        )
+
+
+def check_no_nulls(rows: pa.Table, on: Sequence[str], dataset: str) -> None:
+    """Raise if a key has a null or NaN."""
+    for column in on:
+        values = rows.column(column)
+        nulls = int(pc.sum(pc.is_null(values, nan_is_null=pt.is_floating(values.type))).as_py() or 0)
+        if nulls:
+            raise InvalidInput(
+                f"{nulls:,} rows to be merged into dataset {dataset!r} have no value in the key column {column!r}. "
+                "A key without a value matches no row; leave such rows out, or append them."
+            )
