@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -130,6 +131,7 @@ class Lance:
         return lance.dataset(self.root)
 
     def merge(self, rows: pa.Table) -> None:
+        os.environ["LANCE_MEM_POOL_SIZE"] = str(8 * 2**30)  # a join of a million rows needs more than its 300 MB
         self._dataset().merge_insert(KEY).when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
     def delete(self, key: int) -> None:
