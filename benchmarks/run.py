@@ -27,6 +27,7 @@ SCRIPTS = {
     "cube": "",
     "sql": "",
     "changes": "pyspark",
+    "rows": "",
     "writing": "",
     "growth": "",
     "memory": "",
@@ -34,7 +35,8 @@ SCRIPTS = {
     "remote": "obstore",
     "spark": "pyspark",
 }
-PACKAGES = ("kartothek-cube", "pyarrow", "numpy", "duckdb", "polars", "pyspark", "deltalake", "pyiceberg")
+PACKAGES = ("kartothek-cube", "pyarrow", "numpy", "duckdb", "polars", "pyspark", "deltalake", "pyiceberg", "pylance")
+MODULES = {"pylance": "lance"}
 TABLE = "| work | peer | theirs | ours | ratio | target |\n|---|---|--:|--:|--:|---|\n"
 
 
@@ -89,7 +91,7 @@ def machine() -> str:
     versions = ", ".join(
         f"{name} {importlib.metadata.version(name)}"
         for name in PACKAGES
-        if importlib.util.find_spec(name.replace("-", "_"))
+        if importlib.util.find_spec(MODULES.get(name, name.replace("-", "_")))
     )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (

@@ -30,6 +30,8 @@ Positions = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
 _SPARSE = 16
 # A direct table of this length costs nothing.
 _SMALL = 2**15
+# The golden ratio in 64 bits: products with it spread any keys evenly (Fibonacci hashing).
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def position_type(rows: int) -> type[np.signedinteger[Any]]:
@@ -84,6 +86,8 @@ class _Ranks:
 class KeyIndex:
     """The last row of a table for each combination of values of some columns.
 
+    With ``few_hits``, rows without an equal are passed over quickly, and others take a bit longer.
+
     Examples
     --------
     >>> import pyarrow as pa
@@ -91,7 +95,7 @@ class KeyIndex:
     [2, -1, 0]
     """
 
-    def __init__(self, table: pa.Table, on: Sequence[str]) -> None:
+    def __init__(self, table: pa.Table, on: Sequence[str], *, few_hits: bool = False) -> None:
         self._table, self._on = table.select(list(on)), tuple(on)
         coded = [_coded(self._table.column(c)) for c in on]
         self._columns = [column for column, _ in coded]
@@ -99,7 +103,7 @@ class KeyIndex:
         self._places: _Places | None = None
         # Wider keys have no common numbering: each search packs both tables together.
         if span < PACKED_LIMIT:
-            self._places = _Places(_packed([(*codes, c.width) for c, codes in coded], table.num_rows), span)
+            self._places = _Places(_packed([(*codes, c.width) for c, codes in coded], table.num_rows), span, few_hits)
 
     @property
     def nbytes(self) -> int:
@@ -154,7 +158,8 @@ def _packed(columns: Sequence[tuple[IntArray, int, int]], rows: int) -> IntArray
 class _Places:
     """Positions of keys below a span: a direct table if it is not much longer, else sorted keys."""
 
-    def __init__(self, keys: IntArray, span: int) -> None:
+    def __init__(self, keys: IntArray, span: int, few_hits: bool = False) -> None:
+        self._filter: _Filter | None = None
         self._order: IntArray | None = None
         self._table: Positions | None = None
         if span <= max(_SPARSE * len(keys), _SMALL):
@@ -164,19 +169,53 @@ class _Places:
         else:
             self._order = stable_order(keys)
             self._keys = keys if self._order is None else keys[self._order]
+            self._filter = _Filter(self._keys) if few_hits else None
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
         if self._table is not None:
             return self._table.nbytes
-        return self._keys.nbytes + (0 if self._order is None else self._order.nbytes)
+        others = (self._order, self._filter)
+        return self._keys.nbytes + sum(0 if other is None else other.nbytes for other in others)
 
     def find(self, keys: IntArray) -> Positions:
         """The position of the last row with each key, or -1; arbitrary outside of the span."""
         if self._table is not None:
             # Without `mode` NumPy checks the bounds, and copies because of `out`.
             return self._table.take(keys, out=scratch(len(keys), self._table.dtype.type), mode="clip")
+        if self._filter is None:
+            return self._search(keys)
+        positions = np.full(len(keys), -1, dtype=position_type(len(self._keys)))
+        maybe = self._filter.candidates(keys)
+        positions[maybe] = self._search(keys[maybe])
+        return positions
+
+    def _search(self, keys: IntArray) -> Positions:
         rows = np.searchsorted(self._keys, keys, side="right") - 1
         last = rows if self._order is None else self._order[rows]
         return np.where(self._keys[rows] == keys, last, -1)
+
+
+class _Filter:
+    """A set of hashes of keys: a search among many keys is slow where it finds nothing."""
+
+    def __init__(self, keys: IntArray) -> None:
+        bits = min(27, max(10, (8 * len(keys)).bit_length()))
+        self._shift = np.uint64(64 - bits)
+        self._seen = np.zeros(1 << bits, dtype=bool)
+        self._seen[self._hashes(keys)] = True
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self._seen.nbytes
+
+    def _hashes(self, keys: IntArray) -> IntArray:
+        products = np.multiply(keys.view(np.uint64), _GOLDEN)
+        products >>= self._shift
+        return products.view(np.int64)
+
+    def candidates(self, keys: IntArray) -> IntArray:
+        """Positions of all keys of the set, and of few others."""
+        return np.flatnonzero(self._seen.take(self._hashes(keys), mode="clip"))

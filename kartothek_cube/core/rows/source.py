@@ -42,7 +42,7 @@ class MergeSource:
 
     @cached_property
     def _index(self) -> KeyIndex:
-        return KeyIndex(self.rows, self.on)
+        return KeyIndex(self.rows, self.on, few_hits=True)
 
     def positions(self, rows: pa.Table) -> Positions:
         """For each of these rows the position of the source row with its key, or -1."""
