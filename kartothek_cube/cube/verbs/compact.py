@@ -107,8 +107,8 @@ def compact_cube(
 
     Planning reads the footer of each file that has a neighbour. Where a physical partition does not
     become one file anyway, the footers tell which files have overlapping ranges in all dimension
-    columns. Of these the dimension columns are read and compared. Files without statistics, such as
-    CSV, overlap all others.
+    columns. Of these the dimension columns are read and compared. CSV files have no known ranges,
+    nor have columns of floats or with nulls: they overlap all others.
 
     Examples
     --------
