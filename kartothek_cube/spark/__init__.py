@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         compact_dataset_spark,
         copy_dataset_spark,
         delete_dataset_spark,
+        delete_rows_spark,
         garbage_collect_dataset_spark,
         hash_dataset_spark,
     )
@@ -55,6 +56,7 @@ _HOMES = {
     "copy_dataset_spark": "spark.dataset_maintenance",
     "delete_cube_spark": "spark.cube_maintenance",
     "delete_dataset_spark": "spark.dataset_maintenance",
+    "delete_rows_spark": "spark.dataset_maintenance",
     "driver_errors": "spark.actions",
     "ensure_java": "spark.java",
     "extend_cube_from_spark": "spark.write.cube",
@@ -84,6 +86,7 @@ __all__ = [
     "copy_dataset_spark",
     "delete_cube_spark",
     "delete_dataset_spark",
+    "delete_rows_spark",
     "driver_errors",
     "ensure_java",
     "extend_cube_from_spark",

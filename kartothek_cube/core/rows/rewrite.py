@@ -140,7 +140,9 @@ def find_matches(
     store: Store, spec: RewriteSpec, edit: RowEdit, files: Sequence[StoredFile], executor: Executor
 ) -> list[Match]:
     """The matches of each file. Only what decides is decoded: columns, and row groups."""
-    return list(map_files(partial(_find, store, spec, edit), files, executor=executor, store=store, phase=READ_FILES))
+    # Heavy: the columns of a file with a million rows take some tenths of a second.
+    work = partial(_find, store, spec, edit)
+    return list(map_files(work, files, executor=executor, heavy=True, store=store, phase=READ_FILES))
 
 
 def _find(store: Store, spec: RewriteSpec, edit: RowEdit, file: StoredFile) -> Match:
