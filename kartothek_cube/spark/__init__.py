@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         update_cube_from_spark,
     )
     from kartothek_cube.spark.write.dataset import store_dataset_from_spark, update_dataset_from_spark
+    from kartothek_cube.spark.write.merge import merge_dataset_from_spark
 
 _HOMES = {
     "append_to_cube_from_spark": "spark.write.cube",
@@ -64,6 +65,7 @@ _HOMES = {
     "hash_dataset_spark": "spark.dataset_maintenance",
     "java_home": "spark.java",
     "map_cube_groups": "spark.read.groups",
+    "merge_dataset_from_spark": "spark.write.merge",
     "query_cube_spark": "spark.read.query",
     "read_dataset_as_spark": "spark.read.dataset",
     "register": "spark.datasource",
@@ -94,6 +96,7 @@ __all__ = [
     "hash_dataset_spark",
     "java_home",
     "map_cube_groups",
+    "merge_dataset_from_spark",
     "query_cube_spark",
     "read_dataset_as_spark",
     "register",
