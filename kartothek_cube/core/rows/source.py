@@ -121,10 +121,14 @@ def _range(column: str, values: pa.Array) -> tuple[Clause, ...]:
     data_type = values.type
     # Other types have no order in conditions, or constants that lose digits.
     is_plain = pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_string(data_type)
-    if not len(values) or not (is_plain or pt.is_date(data_type)):
+    is_time = pt.is_date(data_type) or (pt.is_timestamp(data_type) and data_type.tz is None and data_type.unit != "ns")
+    if not len(values) or not (is_plain or is_time):
         return ()
     ends = pc.min_max(values)
-    return Clause(column, ">=", ends["min"].as_py()), Clause(column, "<=", ends["max"].as_py())
+    try:
+        return Clause(column, ">=", ends["min"].as_py()), Clause(column, "<=", ends["max"].as_py())
+    except (OverflowError, ValueError):  # Python knows no years beyond 9999
+        return ()
 
 
 def check_keys(source: MergeSource, dataset: str) -> None:

@@ -23,7 +23,7 @@ from kartothek_cube.core.metadata.naming import data_key, new_id
 from kartothek_cube.core.rows.edits import EditedRows, Found, MergeRows, WhenMatched
 from kartothek_cube.core.rows.run import RowsPlan, new_rows_request, with_all_columns
 from kartothek_cube.core.rows.source import MergeSource
-from kartothek_cube.core.runtime.executor import Executor, map_files
+from kartothek_cube.core.runtime.executor import Executor, map_files, map_in_threads
 from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import InputPartition, chunk_bytes
@@ -115,18 +115,24 @@ class SourceFiles:
     def matching(self, store: Store, rows: pa.Table, columns: Sequence[str]) -> pa.Table:
         """The rows with the keys of others, in any order, and their numbers as the last column.
 
-        One file after the other is read: what matches is no larger than ``rows``.
+        Of each file only what matches is kept, which is no larger than ``rows``.
         """
         keys = MergeSource(_with_keys(rows.select(list(self.on))), self.on)
         ranges = keys.ranges()
-        found = list[pa.Table]()
-        for file, start in zip(self.files, self.starts, strict=False):
-            if not keys.num_rows or not _overlap(file.ranges, ranges):
-                continue
+        files = [
+            (file, start)
+            for file, start in zip(self.files, self.starts, strict=False)
+            if keys.num_rows and _overlap(file.ranges, ranges)
+        ]
+
+        def found_in(numbered: tuple[SourceFile, int]) -> pa.Table:
+            file, start = numbered
             source = self.read(store, file, columns, ranges)
             positions = MergeSource(source, self.on).positions(keys.rows)
             taken = take_rows(source, np.unique(positions[positions >= 0]).astype(np.int64))
-            found.append(taken.set_column(len(columns), _NUMBER, pc.add(taken.column(_NUMBER), start)))
+            return taken.set_column(len(columns), _NUMBER, pc.add(taken.column(_NUMBER), start))
+
+        found = map_in_threads(found_in, files, store=store, weight=lambda numbered: 2 * numbered[0].nbytes)
         schema = pa.schema([*(self.schema.field(c) for c in columns), (_NUMBER, pa.int64())])
         return pa.concat_tables([schema.empty_table(), *found])
 
