@@ -32,7 +32,7 @@ class SourceKeys(Protocol):
 
     @property
     def listed(self) -> frozenset[str]:
-        """The key columns whose values `distinct` and `combinations` know."""
+        """The key columns whose values are known: where an index or partition values have them."""
 
     def distinct(self, column: str) -> pa.Array:
         """The distinct values of a key column."""

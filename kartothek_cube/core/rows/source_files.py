@@ -49,26 +49,28 @@ class SourceFile:
 
 
 class WrittenFile(NamedTuple):
-    """What the writer of a file tells: values of key columns that partition values or indices have.
+    """What the writer of a file tells.
 
-    ``values`` has the distinct values of each, ``combinations`` those that occur together.
+    ``combinations`` has the values of the partition columns among the keys that occur together,
+    ``sizes`` the bytes of the distinct values of key columns with an index.
     """
 
     file: SourceFile
-    values: Mapping[str, pa.Array]
     combinations: pa.Table
+    sizes: Mapping[str, int]
 
 
 def write_source(
-    store: Store, uuid: str, folder: str, source: MergeSource, listed: Sequence[str], together: Sequence[str]
+    store: Store, uuid: str, folder: str, source: MergeSource, together: Sequence[str], indexed: Sequence[str]
 ) -> WrittenFile:
     """Write rows that are sorted by key below the dataset's folder. No commit names the file."""
     rows, key = source.rows, data_key(uuid, folder, new_id(), _FORMAT.file_suffix)
     store.put(key, memoryview(_FORMAT.encode(rows.append_column(_NUMBER, pa.array(np.arange(rows.num_rows))))))
     file = SourceFile(key, rows.num_rows, rows.nbytes, {column: source.range_of(column) for column in source.on})
     combinations = rows.select(list(together))
-    distinct = combinations.group_by(list(together)).aggregate([]) if together else combinations
-    return WrittenFile(file, {column: source.distinct(column) for column in listed}, distinct)
+    if together:
+        combinations = combinations.group_by(list(together)).aggregate([])
+    return WrittenFile(file, combinations, {column: source.distinct(column).nbytes for column in indexed})
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +199,15 @@ class MergeFiles:
 
 @dataclass(frozen=True, slots=True)
 class StagedSource:
-    """The keys of a source in files, as `SourceKeys`; for the process that plans the merge."""
+    """The keys of a source in files, as `SourceKeys`; for the process that plans the merge.
+
+    Where the values of a key column have more bytes than the limit, they are not listed.
+    """
 
     store: Store
     files: SourceFiles
     written: tuple[WrittenFile, ...]
-    listed: frozenset[str]
+    limit: int
 
     @property
     def on(self) -> tuple[str, ...]:
@@ -214,14 +219,35 @@ class StagedSource:
         """As in `SourceKeys`."""
         return self.files.starts[-1]
 
+    @property
+    def listed(self) -> frozenset[str]:
+        """As in `SourceKeys`."""
+        if not self.written:
+            return frozenset()
+        sizes = {c: sum(w.sizes[c] for w in self.written) for c in self.written[0].sizes}
+        small = [column for column, size in sizes.items() if size <= self.limit]
+        return frozenset([*self.written[0].combinations.column_names, *small])
+
     def distinct(self, column: str) -> pa.Array:
         """As in `SourceKeys`."""
-        return pc.unique(pa.chunked_array([w.values[column] for w in self.written], self._type(column)))
+        # From the files, not from their writers: Spark bounds what all tasks together may return.
+        return pc.unique(self._read([column]).column(column))
 
     def combinations(self, columns: Sequence[str]) -> pa.Table:
         """As in `SourceKeys`."""
-        empty = pa.schema([(column, self._type(column)) for column in columns]).empty_table()
-        return pa.concat_tables([empty, *(w.combinations.select(list(columns)) for w in self.written)])
+        known = [w.combinations for w in self.written]
+        # A dataset that was replaced meanwhile may have other partition columns.
+        if not all(set(columns) <= set(rows.column_names) for rows in known):
+            return self._read(columns)
+        return pa.concat_tables([rows.select(list(columns)) for rows in known])
+
+    def _read(self, columns: Sequence[str]) -> pa.Table:
+        """Distinct values of some columns of each file, that occur together."""
+
+        def values_in(file: SourceFile) -> pa.Table:
+            return self.files.read(self.store, file, columns).select(columns).group_by(columns).aggregate([])
+
+        return pa.concat_tables(list(map_in_threads(values_in, self.files.files, store=self.store)))
 
     def range_of(self, column: str) -> tuple[Clause, ...]:
         """As in `SourceKeys`."""
@@ -233,9 +259,6 @@ class StagedSource:
         at = int(np.searchsorted(starts, number, side="right")) - 1
         rows = self.files.read(self.store, self.files.files[at], self.on)
         return dict(rows.select(list(self.on)).slice(number - starts[at], 1).to_pylist()[0])
-
-    def _type(self, column: str) -> pa.DataType:
-        return self.files.schema.field(column).type
 
 
 # --- the rows to be inserted ----------------------------------------------------------------------

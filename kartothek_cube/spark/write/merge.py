@@ -122,9 +122,9 @@ def merge_dataset_from_spark(
 
     Notes
     -----
-    The driver holds one bit to eight bytes for each row of the source, and the distinct values of
-    key columns that have an index or are partition columns. Rows that leave their partition, since
-    a partition column was updated, pass through the driver, too.
+    The driver holds about ten bytes for each row of the source, and the values of key columns that
+    have an index, unless these take more than ``options(bytes_in_flight=...)``. Rows that leave
+    their partition, since a partition column was updated, pass through the driver, too.
 
     Examples
     --------
@@ -186,8 +186,7 @@ class _SourceTask:
     """What a task needs to write rows of the source; a part of the closure.
 
     ``given`` are the columns by position, with types as stored; ``schema`` has those of the
-    dataset. ``together`` are the partition columns among the keys, ``listed`` these and those with
-    an index.
+    dataset. ``together`` are the partition columns among the keys, ``indexed`` those with an index.
     """
 
     store: Store | Callable[[], Store]
@@ -196,8 +195,8 @@ class _SourceTask:
     given: pa.Schema
     schema: pa.Schema
     on: tuple[str, ...]
-    listed: tuple[str, ...]
     together: tuple[str, ...]
+    indexed: tuple[str, ...]
     limit: int
 
     @property
@@ -211,10 +210,10 @@ def _source_task(
 ) -> _SourceTask:
     """The checked columns of a source."""
     together = tuple(c for c in rules.on if c in base.partition_keys)
-    listed = tuple(c for c in rules.on if c in together or c in base.pruning_columns)
+    indexed = tuple(c for c in rules.on if c in base.pruning_columns)
     folder, limit = f"{spec.table}/merge-{new_id()}", max(1, current_options().bytes_in_flight // _SHARES)
     schema = source_schema(given, spec, rules)
-    return _SourceTask(store, spec.uuid, folder, given, schema, rules.on, listed, together, limit)
+    return _SourceTask(store, spec.uuid, folder, given, schema, rules.on, together, indexed, limit)
 
 
 @contextmanager
@@ -233,7 +232,7 @@ def _source_in_files(store: Store, frame: DataFrame, task: _SourceTask, width: i
                 raise decode_error(row["error"])
         written = sorted((_loaded(row["file"]) for row in rows), key=lambda w: w.file.key)
         files = SourceFiles(task.uuid, task.schema, task.on, tuple(w.file for w in written))
-        yield StagedSource(store, files, tuple(written), frozenset(task.listed))
+        yield StagedSource(store, files, tuple(written), current_options().bytes_in_flight)
     finally:
         # Also files of attempts that failed. What cannot be deleted now is garbage.
         with suppress(Exception):
@@ -253,9 +252,8 @@ def _write(task: _SourceTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
             # Closed at the end, whatever happens: the sort has temporary files.
             with closing(_checked(task, batches)) as pieces:
                 for piece in pieces:
-                    file = write_source(
-                        store, task.uuid, task.folder, MergeSource(piece, task.on), task.listed, task.together
-                    )
+                    source = MergeSource(piece, task.on)
+                    file = write_source(store, task.uuid, task.folder, source, task.together, task.indexed)
                     yield pa.record_batch([[pickle.dumps(file)], [None]], schema=_WRITTEN)
         except (InvalidInput, InvalidType, Unsupported) as error:
             # A row instead of a failed task: Spark would retry, and no retry helps.

@@ -34,14 +34,14 @@ def store(tmp_path):
     return open_store(tmp_path / "store")
 
 
-def in_files(store, source, on, cuts, together=()):
+def in_files(store, source, on, cuts, together=(), indexed=(), limit=2**20):
     """The source in files: one of them for each slice between two cuts, sorted by key."""
     written = []
     for begin, end in zip([0, *cuts], [*cuts, source.num_rows], strict=True):
         rows = source.slice(begin, end - begin).sort_by([(c, "ascending") for c in on])
-        written.append(write_source(store, "uuid", "table/merge-1", MergeSource(rows, on), on, together))
+        written.append(write_source(store, "uuid", "table/merge-1", MergeSource(rows, on), together, indexed))
     files = SourceFiles("uuid", source.schema, on, tuple(w.file for w in written))
-    return StagedSource(store, files, tuple(written), frozenset(on))
+    return StagedSource(store, files, tuple(written), limit)
 
 
 def column(kind, numbers):
@@ -92,10 +92,13 @@ def test_times_have_ranges_unless_python_has_no_such_year():
 
 def test_what_the_planner_knows_of_the_keys(store):
     source = pa.table({"k": [5, 3, 3, 9], "p": ["b", "a", "b", "a"]})
-    staged = in_files(store, source, ("p", "k"), [2], together=("p",))
-    assert staged.num_rows == 4
+    staged = in_files(store, source, ("p", "k"), [2], together=("p",), indexed=("k",))
+    assert (staged.num_rows, staged.listed) == (4, {"p", "k"})
+    assert in_files(store, source, ("p", "k"), [2], ("p",), ("k",), limit=10).listed == {"p"}
     assert sorted(staged.distinct("k").to_pylist()) == [3, 5, 9]
-    assert set(staged.combinations(["p"])["p"].to_pylist()) == {"a", "b"}
+    assert sorted(staged.combinations(["p"])["p"].to_pylist()) == ["a", "a", "b", "b"]
+    other = in_files(store, source, ("p", "k"), [2], together=("k",)).combinations(["p"])
+    assert sorted(other["p"].to_pylist()) == ["a", "a", "b", "b"]
     assert [(c.op, c.value) for c in staged.range_of("k")] == [(">=", 3), ("<=", 9)]
     assert [staged.key(n) for n in range(4)] == [
         {"p": "a", "k": 3},
@@ -107,8 +110,8 @@ def test_what_the_planner_knows_of_the_keys(store):
 
 
 def test_a_source_without_rows_matches_nothing(store):
-    staged = StagedSource(store, SourceFiles("uuid", pa.schema([("k", pa.int64())]), ("k",), ()), (), frozenset("k"))
-    assert (staged.num_rows, staged.range_of("k"), staged.distinct("k").to_pylist()) == (0, (), [])
+    staged = StagedSource(store, SourceFiles("uuid", pa.schema([("k", pa.int64())]), ("k",), ()), (), 1)
+    assert (staged.num_rows, staged.range_of("k"), staged.listed) == (0, (), frozenset())
     edit = MergeFiles(store, staged.files, "update", True, ())
     found = edit.find(pa.table({"k": [1, 2]}))
     assert (found.matched, found.deleted) == (0, 2)
