@@ -283,6 +283,6 @@ def _in_order(task: _SourceTask, tables: Iterator[pa.Table]) -> Iterator[pa.Tabl
         # The sort holds several copies of a piece.
         yield from sorted_pieces(tables, task.order, max(1, task.limit // _SHARES))
     elif rows:
-        table = pa.concat_tables(tables)
+        table = pa.concat_tables(tables).combine_chunks()
         order = stable_order(pack_one(table, task.order))
-        yield table.combine_chunks() if order is None else table.take(pa.array(order))
+        yield table if order is None else table.take(pa.array(order))

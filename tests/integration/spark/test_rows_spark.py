@@ -13,11 +13,12 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube import open_store, options
+from kartothek_cube import C, build_cube, open_store, options, query_cube_arrow, verify_cube
 from kartothek_cube.api.dataset import (
     delete_rows,
     garbage_collect_dataset,
@@ -31,7 +32,7 @@ from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType, UnknownColumn
 from kartothek_cube.spark import delete_rows_spark, merge_dataset_from_spark
 from kartothek_cube.spark.types import spark_schema, wire_schema
-from kartothek_cube.testing.driver_cases import InBetween, data_files, ordered
+from kartothek_cube.testing.driver_cases import CUBE, PARTITION_ON, InBetween, data_files, enrichment, ordered, seed
 from tests.support.job_behaviour import waiting
 
 NOW = options(grace=dt.timedelta(0), retain=dt.timedelta(0))
@@ -154,6 +155,55 @@ def test_a_source_is_evaluated_once_also_if_the_merge_is_applied_again(spark, st
     report = merge_dataset_from_spark(source, between, "uuid", ["x"], on_conflict="reapply")
     assert (report.updated, report.inserted) == (3, 3)
     assert log.read_text() == "6\n"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_merges_and_deletions_do_what_they_do_without_spark(spark, tmp_path, seed):
+    random = np.random.default_rng(seed)
+    one, other = open_store(tmp_path / "one"), open_store(tmp_path / "other")
+
+    def made(n, *, nulls):
+        x, y = random.permutation(40)[:n], pa.array(["ab"[i] for i in random.integers(0, 2, n)])
+        column = pa.array([None if nulls and i % 9 == 0 else int(i) for i in x], pa.int64())
+        columns = {"x": column, "y": y, "p": random.integers(0, 3, n), "i1": random.integers(0, 5, n)}
+        return pa.table({**columns, "v1": random.random(n)})
+
+    for store in (one, other):
+        state = random.bit_generator.state
+        parts = [made(15, nulls=True) for _ in range(4)]
+        random.bit_generator.state = state
+        store_dataframes_as_dataset(store, "uuid", parts, partition_on=["p"], secondary_indices=["i1"])
+    for step in range(4):
+        # An update may move rows to other partitions; with the partition among the keys it cannot.
+        on = [["x"], ["x", "y"], ["p", "x"], ["i1", "x", "y"]][(seed + step) % 4]
+        when = {
+            "when_matched": ["update", "delete", "ignore"][random.integers(0, 3)],
+            "when_not_matched": ["insert", "ignore"][random.integers(0, 2)],
+            "when_not_matched_by_source": [None, None, "delete"][random.integers(0, 3)],
+        }
+        source = made(int(random.integers(1, 30)), nulls=False)
+        report = merge_dataset_from_spark(framed(spark, source).repartition(2), one, "uuid", on, **when)
+        assert counts(report) == counts(merge_dataset([source], other, "uuid", on, **when)), (on, when)
+        assert rows(one) == rows(other)
+        where = [[("i1", "==", int(random.integers(0, 5))), ("v1", "<", 0.4)], [("x", "==", 7)]]
+        assert counts(delete_rows_spark("uuid", one, where)) == counts(delete_rows("uuid", other, where))
+        assert rows(one) == rows(other)
+    assert verify_dataset("uuid", one, deep=True).clean
+
+
+def test_cells_of_a_cube_are_merged_as_without_spark(spark, tmp_path):
+    one, other = open_store(tmp_path / "one"), open_store(tmp_path / "other")
+    for store in (one, other):
+        build_cube({"seed": seed(), "e": enrichment()}, CUBE, store, partition_on=PARTITION_ON)
+    source, on = pa.concat_tables([seed((1,), add=5.0).slice(2), seed((2,))]), ["y", "x", "p"]
+    expected = merge_dataset([source], other, "cube++seed", on)
+    report = merge_dataset_from_spark(framed(spark, source).repartition(3), one, "cube++seed", on)
+    assert counts(report) == counts(expected) == (6, 0, 6, 8, 1, 0, 1)
+    assert query_cube_arrow(CUBE, one).equals(query_cube_arrow(CUBE, other))
+    assert query_cube_arrow(CUBE, one, conditions=C("i1") == 21).num_rows == 4
+    assert verify_cube(CUBE, one, deep=True).clean
+    with pytest.raises(InvalidInput, match="cube"):
+        merge_dataset_from_spark(framed(spark, source), one, "cube++seed", ["x"])
 
 
 # --- keys -----------------------------------------------------------------------------------------
