@@ -65,6 +65,7 @@ def write_source(
 ) -> WrittenFile:
     """Write rows that are sorted by key below the dataset's folder. No commit names the file."""
     rows, key = source.rows, data_key(uuid, folder, new_id(), _FORMAT.file_suffix)
+    # A search that reads some row groups does not know how many rows come before them.
     store.put(key, memoryview(_FORMAT.encode(rows.append_column(_NUMBER, pa.array(np.arange(rows.num_rows))))))
     file = SourceFile(key, rows.num_rows, rows.nbytes, {column: source.range_of(column) for column in source.on})
     combinations = rows.select(list(together))
@@ -120,6 +121,7 @@ class SourceFiles:
         Of each file only what matches is kept, which is no larger than ``rows``.
         """
         keys = MergeSource(_with_keys(rows.select(list(self.on))), self.on)
+        # Of a partition column the range is one value: row groups of other partitions are not read.
         ranges = keys.ranges()
         files = [
             (file, start)
@@ -141,6 +143,7 @@ class SourceFiles:
 
 def _with_keys(rows: pa.Table) -> pa.Table:
     """The rows without a null or NaN."""
+    # They match nothing, and a range with one of them would be none.
     for name in rows.column_names:
         column = rows.column(name)
         rows = rows.filter(pc.invert(pc.is_null(column, nan_is_null=pt.is_floating(column.type))))

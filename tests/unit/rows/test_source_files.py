@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import open_store
+from kartothek_cube.api.dataset import merge_dataset, read_table_arrow, store_dataframes_as_dataset
 from kartothek_cube.core.rows.edits import MergeRows
 from kartothek_cube.core.rows.source import MergeSource
 from kartothek_cube.core.rows.source_files import MergeFiles, SourceFiles, StagedSource, write_source
@@ -115,3 +116,21 @@ def test_a_source_without_rows_matches_nothing(store):
     edit = MergeFiles(store, staged.files, "update", True, ())
     found = edit.find(pa.table({"k": [1, 2]}))
     assert (found.matched, found.deleted) == (0, 2)
+
+
+@pytest.mark.parametrize("where", ["partition_on", "secondary_indices", "metadata"])
+@pytest.mark.parametrize("kind", ["date", "time"])
+def test_times_are_found_by_partition_values_indices_and_statistics(store, kind, where):
+    def part(numbers, value):
+        days = pa.array([START + dt.timedelta(i, microseconds=123_456) for i in numbers], pa.timestamp("us"))
+        return pa.table(
+            {"t": days if kind == "time" else days.cast(pa.date32(), safe=False), "x": numbers, "v1": value}
+        )
+
+    old = [part(list(range(i, i + 5)), [0] * 5) for i in range(0, 50, 5)]
+    store_dataframes_as_dataset(store, "uuid", old, **{where: {} if where == "metadata" else ["t"]})
+    report = merge_dataset([part([3, 22, 60], [1] * 3)], store, "uuid", ["t", "x"])
+    assert (report.updated, report.inserted) == (2, 1)
+    assert report.files_rewritten + report.files_removed == 2
+    found = read_table_arrow("uuid", store, predicates=[[("v1", "==", 1)]])
+    assert sorted(found["x"].to_pylist()) == [3, 22, 60]
