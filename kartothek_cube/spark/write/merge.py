@@ -126,6 +126,9 @@ def merge_dataset_from_spark(
     have an index, unless these take more than ``options(bytes_in_flight=...)``. Rows that leave
     their partition, since a partition column was updated, pass through the driver, too.
 
+    Updates and inserts by key give the same rows when they are repeated, so that the verb may stand
+    in ``foreachBatch`` of a stream.
+
     Examples
     --------
     >>> import pyarrow as pa

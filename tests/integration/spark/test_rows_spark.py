@@ -206,6 +206,23 @@ def test_cells_of_a_cube_are_merged_as_without_spark(spark, tmp_path):
         merge_dataset_from_spark(framed(spark, source), one, "cube++seed", ["x"])
 
 
+def test_batches_of_a_stream_are_merged(spark, store, tmp_path):
+    for i, lines in enumerate(['{"x": 5, "v1": 1.0}', '{"x": 5, "v1": 2.0}\n{"x": 58, "v1": 3.0}']):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / f"{i}.json").write_text(lines)
+        os.utime(tmp_path / "in" / f"{i}.json", (i, i))
+    stream = spark.readStream.schema("x long, v1 double").option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
+
+    def merge(batch, number):
+        for _ in range(1 + number % 2):  # a batch may come again
+            merge_dataset_from_spark(batch, store, "uuid", "x", when_not_matched="ignore")
+
+    query = stream.writeStream.foreachBatch(merge).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query.trigger(availableNow=True).start().awaitTermination(300)
+    found = {row["x"]: row["v1"] for row in rows(store)}
+    assert (len(found), found[5], found[58], found[6]) == (60, 2.0, 3.0, 3.0)
+
+
 # --- keys -----------------------------------------------------------------------------------------
 
 KEYS = {
