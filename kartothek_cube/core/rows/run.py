@@ -135,26 +135,32 @@ def _report(plan: RowsPlan) -> RowsReport:
 
 
 def stage_rows(
-    store: Store, plan: RowsPlan, executor: Executor = THREADS, inserted: Sequence[Receipt] = ()
+    store: Store,
+    plan: RowsPlan,
+    executor: Executor = THREADS,
+    inserted: Sequence[Receipt] = (),
+    new_rows: WriteRequest | None = None,
 ) -> StagedRows:
     """Write the new files of a plan, invisible until the change is committed.
 
-    ``inserted`` are files of new rows that somebody else has written already.
+    ``inserted`` are files of new rows that somebody else has written already. With ``new_rows`` the
+    executor writes rows that move to other partitions, too.
     """
     base, spec, receipts = plan.base, plan.spec, list[Receipt]()
-    places, gone = dict[str, str](), list[str]()
+    places, gone, landed = dict[str, str](), list[str](), list[Receipt]()
     limit = chunk_bytes()
     with Spool(spec.schema, limit) as moved:
-        for rewritten in rewrite_files(store, spec, plan.edit, plan.touched, executor):
+        for rewritten in rewrite_files(store, spec, plan.edit, plan.touched, executor, new_rows):
             gone.append(rewritten.label)
             moved.add(rewritten.moved)
+            landed += rewritten.added
             if rewritten.receipt is not None:
                 receipts.append(rewritten.receipt)
                 places[rewritten.receipt.label] = rewritten.label
         rows = moved.table()
         everything = np.ones(rows.num_rows, dtype=bool)
         blocks = chain(_blocks(rows, everything, limit), _blocks(plan.source, plan.is_new, limit))
-        added = (*_stage_added(store, plan, blocks), *inserted)
+        added = (*_stage_added(store, plan, blocks), *landed, *inserted)
     report = replace(
         _report(plan),
         inserted=plan.inserted + sum(receipt.rows for receipt in inserted),

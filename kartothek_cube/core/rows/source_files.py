@@ -21,7 +21,7 @@ from kartothek_cube.core.io.parquet import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.naming import data_key, new_id
 from kartothek_cube.core.rows.edits import EditedRows, Found, MergeRows, WhenMatched
-from kartothek_cube.core.rows.run import RowsPlan, new_rows_request, with_all_columns
+from kartothek_cube.core.rows.run import RowsPlan, with_all_columns
 from kartothek_cube.core.rows.source import MergeSource
 from kartothek_cube.core.runtime.executor import Executor, map_files, map_in_threads
 from kartothek_cube.core.runtime.progress import Phase
@@ -277,15 +277,12 @@ class _NewRows(NamedTuple):
         return take_rows(rows, np.flatnonzero(np.unpackbits(self.bits, count=self.file.rows)))
 
 
-def stage_new_rows(store: Store, plan: RowsPlan, source: StagedSource, executor: Executor) -> list[Receipt]:
+def stage_new_rows(
+    store: Store, plan: RowsPlan, source: SourceFiles, write: WriteRequest, executor: Executor
+) -> list[Receipt]:
     """Write the files of the rows that a merge inserts."""
-    request = new_rows_request(plan)
-    # Without its base, which has all partitions of the dataset: the request travels to every task.
-    write = WriteRequest(
-        request.uuid, None, request.partition_on, request.index_columns, request.serializer, request.sort_columns
-    )
-    work = partial(_stage, store, source.files, write, plan.spec.table, plan.spec.schema)
-    items = list(_bundles(source.files, plan.is_new, chunk_bytes()))
+    work = partial(_stage, store, source, write, plan.spec.table, plan.spec.schema)
+    items = list(_bundles(source, plan.is_new, chunk_bytes()))
     staged = map_files(work, items, executor=executor, heavy=True, store=store, weight=_weight, phase=_INSERT)
     return list(chain.from_iterable(staged))
 

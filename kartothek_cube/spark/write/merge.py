@@ -31,7 +31,7 @@ from kartothek_cube.core.rows.merge import (
 )
 from kartothek_cube.core.rows.report import RowsReport
 from kartothek_cube.core.rows.rewrite import RewriteSpec, rewrite_spec
-from kartothek_cube.core.rows.run import RowsPlan, StagedRows, stage_rows
+from kartothek_cube.core.rows.run import RowsPlan, StagedRows, new_rows_request, stage_rows
 from kartothek_cube.core.rows.source import MergeSource, check_keys, check_no_nulls
 from kartothek_cube.core.rows.source_files import (
     MergeFiles,
@@ -123,8 +123,8 @@ def merge_dataset_from_spark(
     Notes
     -----
     The driver holds about ten bytes for each row of the source, and the values of key columns that
-    have an index, unless these take more than ``options(bytes_in_flight=...)``. Rows that leave
-    their partition, since a partition column was updated, pass through the driver, too.
+    have an index, unless these take more than ``options(bytes_in_flight=...)``. Only a few rows
+    that an update moves to other partitions pass through the driver: less than 64 KiB of each file.
 
     Updates and inserts by key give the same rows when they are repeated, so that the verb may stand
     in ``foreachBatch`` of a stream.
@@ -177,8 +177,10 @@ def merge_dataset_from_spark(
 
 def _staged(source: StagedSource, store: Store, plan: RowsPlan, executor: Executor) -> StagedRows:
     """Write the new rows first, in tasks; their files join those of the plan."""
-    inserted = stage_new_rows(store, plan, source, executor)
-    return stage_rows(store, replace(plan, is_new=plan.is_new[:0]), executor, inserted)
+    # Without its base, which has all partitions of the dataset: the request travels to every task.
+    write = replace(new_rows_request(plan), base=None)
+    inserted = stage_new_rows(store, plan, source.files, write, executor)
+    return stage_rows(store, replace(plan, is_new=plan.is_new[:0]), executor, inserted, write)
 
 
 # --- the source -----------------------------------------------------------------------------------

@@ -206,6 +206,23 @@ def test_cells_of_a_cube_are_merged_as_without_spark(spark, tmp_path):
         merge_dataset_from_spark(framed(spark, source), one, "cube++seed", ["x"])
 
 
+def test_rows_that_move_to_other_partitions_are_written_by_tasks(spark, tmp_path):
+    witness = Witness(tmp_path)
+    old = [pa.table({"x": range(i, i + 10_000), "p": [0] * 10_000, "v1": [0] * 10_000}) for i in (0, 10_000)]
+    store_dataframes_as_dataset(witness, "uuid", old, partition_on=["p"], secondary_indices=["v1"])
+    (tmp_path / "log").write_text("")
+    # Many rows of the first file, a few of the second.
+    source = spark.range(0, 10_010, 1, 2).selectExpr("id AS x", "id % 3 AS p", "1L AS v1")
+    report = merge_dataset_from_spark(source, witness, "uuid", "x")
+    assert (report.updated, report.files_rewritten, report.files_added) == (10_010, 2, 4)
+    assert [sum(f"/p={p}/" in key for key in witness.put_by(tasks=True)) for p in range(3)] == [2, 1, 1]
+    assert [sum(f"/p={p}/" in key for key in witness.put_by(tasks=False)) for p in range(3)] == [0, 1, 1]
+    found = rows(witness)
+    assert len(found) == 20_000
+    assert all(row["p"] == (row["x"] % 3 if row["x"] < 10_010 else 0) for row in found)
+    assert read_table_arrow("uuid", witness, predicates=[[("v1", "==", 1), ("p", "==", 2)]]).num_rows == 3_336
+
+
 def test_batches_of_a_stream_are_merged(spark, store, tmp_path):
     for i, lines in enumerate(['{"x": 5, "v1": 1.0}', '{"x": 5, "v1": 2.0}\n{"x": 58, "v1": 3.0}']):
         (tmp_path / "in").mkdir(exist_ok=True)
