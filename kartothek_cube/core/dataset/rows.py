@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -15,11 +16,11 @@ from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.dataset.reference import DatasetRef, target_of
 from kartothek_cube.core.expressions.predicates import Predicates, columns_of, parse_predicates
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.rows.edits import DeleteRows, RowEdit, UpdateRows, Values, WhenMatched
+from kartothek_cube.core.rows.edits import DeleteRows, MergeRows, RowEdit, UpdateRows, Values, WhenMatched
 from kartothek_cube.core.rows.merge import WhenNotMatched, merge_rules, merge_source, plan_merge, with_source_types
 from kartothek_cube.core.rows.report import RowsReport
 from kartothek_cube.core.rows.rewrite import RewriteSpec, StoredFile, rewrite_spec
-from kartothek_cube.core.rows.run import RowsPlan, dry_report, plan_rows, stage_rows
+from kartothek_cube.core.rows.run import RowsPlan, StagedRows, dry_report, plan_rows, stage_rows
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -30,7 +31,7 @@ from kartothek_cube.core.text import did_you_mean
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
 from kartothek_cube.typing import Columns, IntoItems, IntoPredicates, StoreLike
 
-__all__ = ["delete_rows", "delete_rows_on", "merge_dataset", "merge_dataset_on", "update_rows"]
+__all__ = ["delete_rows", "delete_rows_on", "merge_dataset", "merge_dataset_on", "run_rows", "update_rows"]
 
 
 def delete_rows(
@@ -113,7 +114,7 @@ def delete_rows_on(
     def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
         return _plan_where(target.store, base, spec, DeleteRows(parsed), executor)
 
-    return _run(target, plan, on_conflict, dry_run, executor)
+    return run_rows(target, plan, on_conflict, dry_run, executor)
 
 
 def update_rows(
@@ -184,7 +185,7 @@ def update_rows(
             edit = UpdateRows(parsed, new, spec.partition_keys, fixed, spec.uuid)
             return _plan_where(target.store, base, typed, edit, THREADS)
 
-        return _run(target, plan, on_conflict, dry_run, THREADS)
+        return run_rows(target, plan, on_conflict, dry_run, THREADS)
 
 
 def merge_dataset(
@@ -285,9 +286,11 @@ def merge_dataset_on(
 
         def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
             typed = with_source_types(spec, source.rows.schema)
-            return plan_merge(target.store, base, typed, source, rules, executor)
+            edit = MergeRows(source, rules.when_matched, rules.deletes_others, spec.partition_keys)
+            planned = plan_merge(target.store, base, typed, edit, source, rules, executor)
+            return replace(planned, source=source.rows) if rules.inserts else planned
 
-        return _run(target, plan, on_conflict, dry_run, executor)
+        return run_rows(target, plan, on_conflict, dry_run, executor)
 
 
 def _required(predicates: IntoPredicates, uuid: str) -> Predicates:
@@ -310,12 +313,13 @@ def _plan_where(store: Store, base: Snapshot, spec: RewriteSpec, edit: RowEdit, 
     return plan_rows(store, base, spec, edit, files, executor)
 
 
-def _run(
+def run_rows(
     target: DatasetRef,
     plan: Callable[[Snapshot, RewriteSpec], RowsPlan],
     on_conflict: object,
     dry_run: object,
     executor: Executor,
+    stage: Callable[[Store, RowsPlan, Executor], StagedRows] = stage_rows,
 ) -> RowsReport:
     """Plan on the newest state, write, commit; with "reapply" again if others came first."""
     mode, dry = check_on_conflict(on_conflict), check_flag(dry_run, "dry_run")
@@ -327,7 +331,7 @@ def _run(
         planned = plan(base, rewrite_spec(base))
         if dry or not planned:
             return dry_report(planned, dry_run=dry)
-        staged = stage_rows(target.store, planned, executor)
+        staged = stage(target.store, planned, executor)
         commit_change(target.store, staged.change, base)
         return staged.report
 

@@ -13,6 +13,7 @@ from kartothek_cube.core.arrow.spool import Spool
 from kartothek_cube.core.expressions.conditions import C
 from kartothek_cube.core.expressions.conjunction import Condition
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.rows.edits import MergeRows
 from kartothek_cube.core.rows.merge import MergeRules, plan_merge
 from kartothek_cube.core.rows.rewrite import rewrite_spec
 from kartothek_cube.core.rows.run import RowsPlan
@@ -89,7 +90,8 @@ def plan_cell_deletion(
 
 def _plan_deletion(store: Store, base: Snapshot, keys: MergeSource, executor: Executor) -> RowsPlan:
     rules = MergeRules(keys.on, "delete", inserts=False, deletes_others=False)
-    return plan_merge(store, base, rewrite_spec(base), keys, rules, executor)
+    edit = MergeRows(keys, rules.when_matched, rules.deletes_others, base.partition_keys)
+    return plan_merge(store, base, rewrite_spec(base), edit, keys, rules, executor)
 
 
 def _keys_without_cells(
