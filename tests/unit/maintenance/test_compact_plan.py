@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.core.io.file_figures import FileFigures
 from kartothek_cube.core.maintenance.compaction.plan import (
     CellOrder,
     cell_order,
@@ -18,7 +19,6 @@ from kartothek_cube.core.maintenance.compaction.plan import (
     plan_compaction,
     whole_partitions,
 )
-from kartothek_cube.core.io.file_figures import FileFigures
 from kartothek_cube.core.maintenance.compaction.report import CompactionReport
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.partitions import PartitionColumns
