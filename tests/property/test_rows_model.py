@@ -72,6 +72,7 @@ class Dataset:
     store: MemoryStore = field(default_factory=MemoryStore)
     commits: list[str] = field(default_factory=list)
     states: list[list[File]] = field(default_factory=list)
+    known: dict[str, Kind] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: iter(range(10**6)))
 
     @property
@@ -328,11 +329,10 @@ def undo_one(draw: st.DrawFn, dataset: Dataset) -> None:
     undo(UUID, dataset.store)
     found = stored_files(dataset.store, UUID)
     assert [file.key for file in found] == [file.key for file in dataset.states[-2]]
-    schema = snapshot(dataset.store).schema
+    # Columns and their types come and go: also an undo can be undone.
+    dataset.known |= {c: dataset.kind(c) for c in dataset.kinds}
     dataset.kinds = {
-        c: NULL if pa.types.is_null(schema.field(c).type) else kind
-        for c, kind in dataset.kinds.items()
-        if c in schema.names
+        f.name: NULL if pa.types.is_null(f.type) else dataset.known[f.name] for f in snapshot(dataset.store).schema
     }
 
 

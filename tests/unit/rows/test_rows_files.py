@@ -313,7 +313,7 @@ def test_pages_have_checksums(store):
     column = pq.read_metadata(BytesIO(data)).row_group(0).column(0)
     start = column.dictionary_page_offset or column.data_page_offset
     data[start + column.total_compressed_size - 1] ^= 0xFF
-    with pytest.raises(OSError, match="CRC|checksum"):
+    with pytest.raises(OSError, match=r"CRC|checksum"):
         pq.read_table(BytesIO(data), columns=[column.path_in_schema], page_checksum_verification=True)
 
 
