@@ -5,9 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -399,13 +397,12 @@ def _exact(value: object, data_type: pa.DataType) -> pa.Scalar:
         return given.cast(normal_type(given.type))
     unify([pa.schema([("value", data_type)]), pa.schema([("value", given.type)])], "the value")
     scalar = given.cast(data_type)
-    plain: Any = value.as_py() if isinstance(value, pa.Scalar) else value
-    kept = scalar.as_py()
+    plain, kept = value.as_py() if isinstance(value, pa.Scalar) else value, scalar.as_py()
     # pyarrow cuts fractions, times of day and nanoseconds off, and takes numbers for days.
     is_cut = pt.is_integer(data_type) and kept != plain
     is_cut |= pt.is_date(data_type) and kept != plain and dt.datetime.combine(kept, dt.time()) != plain
     is_cut |= pt.is_timestamp(data_type) and (isinstance(plain, int) or (getattr(plain, "nanosecond", 0) % 1000 > 0))
-    is_cut |= pt.is_floating(data_type) and np.isinf(kept or 0.0) and not np.isinf(plain)
+    is_cut |= pt.is_floating(data_type) and kept in (float("inf"), float("-inf")) and kept != plain
     if is_cut:
         raise ValueError(f"it would become {kept!r}.")
     return scalar
