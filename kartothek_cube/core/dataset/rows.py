@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import check_flag
+from kartothek_cube.core.arrow.schema import unify
 from kartothek_cube.core.arrow.types import normal_type
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
@@ -47,7 +49,7 @@ def delete_rows(
 
     Partition values, secondary indices and statistics of row groups say which files may have such
     rows; only files that have some are written anew, and files without other rows are removed. A
-    null satisfies no comparison, so rows with nulls stay. See the page *Rows*.
+    null satisfies ``!=`` and ``not in``, but no comparison by order. See the page *Rows*.
 
     Parameters
     ----------
@@ -280,6 +282,10 @@ def merge_dataset_on(
 ) -> RowsReport:
     """Merge rows as `merge_dataset` does; the executor reads and writes the files."""
     target = target_of(store, dataset_uuid)
+    # A stream can be read only once, so bad arguments are refused before.
+    check_on_conflict(on_conflict)
+    if not check_flag(dry_run, "dry_run"):
+        check_store_can_commit(target.store)
     first = rewrite_spec(load_snapshot(target.store, target.uuid))
     rules = merge_rules(first, on, *when)
     with merge_source(data, first, rules) as source:
@@ -294,7 +300,7 @@ def merge_dataset_on(
 
 
 def _required(predicates: IntoPredicates, uuid: str) -> Predicates:
-    parsed = parse_predicates(predicates)
+    parsed = parse_predicates(predicates) if predicates else None
     if parsed is None:
         raise InvalidInput(
             f"Which rows of dataset {uuid!r}? Predicates are needed: without them all rows would be meant. "
@@ -370,10 +376,7 @@ def _scalar(value: object, field: pa.Field, spec: RewriteSpec) -> pa.Scalar:
             "change. Append the cell with its new address, and call delete_cells for the old one."
         )
     try:
-        plain = (
-            value if isinstance(value, pa.Scalar) else pa.scalar(value, None if pt.is_null(field.type) else field.type)
-        )
-        scalar = plain.cast(normal_type(plain.type) if pt.is_null(field.type) else field.type)
+        scalar = _exact(value, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidType(
             f"The value {value!r:.200} does not fit column {field.name!r} of dataset {spec.uuid!r}, "
@@ -381,4 +384,28 @@ def _scalar(value: object, field: pa.Field, spec: RewriteSpec) -> pa.Scalar:
         ) from None
     if field.name in spec.partition_keys and not scalar.is_valid:
         raise InvalidInput(f"Column {field.name!r} is a partition column of dataset {spec.uuid!r}; it cannot be null.")
+    return scalar
+
+
+def _exact(value: object, data_type: pa.DataType) -> pa.Scalar:
+    """The value in the type of its column; a null column takes any type.
+
+    Raises
+    ------
+    pyarrow.ArrowException, TypeError, ValueError, OverflowError
+        If the type cannot hold the whole value.
+    """
+    given = value if isinstance(value, pa.Scalar) else pa.scalar(value, None if pt.is_null(data_type) else data_type)
+    if pt.is_null(data_type):
+        return given.cast(normal_type(given.type))
+    unify([pa.schema([("value", data_type)]), pa.schema([("value", given.type)])], "the value")
+    scalar = given.cast(data_type)
+    plain, kept = value.as_py() if isinstance(value, pa.Scalar) else value, scalar.as_py()
+    # pyarrow cuts fractions, times of day and nanoseconds off, and takes numbers for days.
+    is_cut = pt.is_integer(data_type) and kept != plain
+    is_cut |= pt.is_date(data_type) and kept != plain and dt.datetime.combine(kept, dt.time()) != plain
+    is_cut |= pt.is_timestamp(data_type) and (isinstance(plain, int) or (getattr(plain, "nanosecond", 0) % 1000 > 0))
+    is_cut |= pt.is_floating(data_type) and kept in (float("inf"), float("-inf")) and kept != plain
+    if is_cut:
+        raise ValueError(f"it would become {kept!r}.")
     return scalar

@@ -124,6 +124,8 @@ class UpdateRows:
                 raise InvalidType(f"{subject} returned {given} for column {name!r}, which is {expected}. Cast it.")
             if name in self.fixed and not after.column(name).equals(before.column(name)):
                 raise InvalidInput(f"{subject} changed column {name!r}, which addresses the cells of a cube.")
+            if name in self.partition_keys and after.column(name).null_count:
+                raise InvalidInput(f"{subject} returned nulls for the partition column {name!r}.")
         return after
 
 

@@ -114,6 +114,7 @@ def merge_source(data: object, spec: RewriteSpec, rules: MergeRules) -> Iterator
         for rows in chain([first], tables):
             typed = typed_rows(rows, schema, spec.uuid)
             check_no_nulls(typed, rules.on, spec.uuid)
+            _check_partitions(typed, spec)
             spool.add(typed)
         source = MergeSource(spool.table(), rules.on)
         check_keys(source, spec.uuid)
@@ -166,6 +167,14 @@ def typed_rows(rows: pa.Table, schema: pa.Schema, uuid: str) -> pa.Table:
                 f"to be merged: {error}"
             ) from None
     return pa.table(columns, schema=schema)
+
+
+def _check_partitions(rows: pa.Table, spec: RewriteSpec) -> None:
+    nulls = [c for c in spec.partition_keys if c in rows.column_names and rows.column(c).null_count]
+    if nulls:
+        raise InvalidInput(
+            f"The rows to be merged into dataset {spec.uuid!r} have nulls in the partition columns {nulls}."
+        )
 
 
 def with_source_types(spec: RewriteSpec, schema: pa.Schema) -> RewriteSpec:

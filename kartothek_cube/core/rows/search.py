@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.key_index import KeyIndex
 from kartothek_cube.core.expressions.evaluate import Mask
@@ -36,8 +37,11 @@ def _listed(store: Store, base: Snapshot, source: SourceKeys, column: str) -> Ma
     """Which partitions an index lists for the values of the source."""
     # The range limits which row groups of the index file are read; the set is looked up at once.
     index, _ = load_index(store, base, column, source.range_of(column))
-    values = source.distinct(column).cast(index.values.type)
-    found = index.filter(pc.is_in(index.values, value_set=values).to_numpy(zero_copy_only=False))
+    values, listed = source.distinct(column).cast(index.values.type), index.values
+    if pt.is_floating(listed.type):
+        # Arrow tells -0.0 from 0.0 here; the sum is 0.0 for both.
+        values, listed = pc.add(values, 0.0), pc.add(listed, 0.0)
+    found = index.filter(pc.is_in(listed, value_set=values).to_numpy(zero_copy_only=False))
     mask = np.zeros(len(base.partitions) + 1, dtype=bool)  # the last place: labels unknown to the document
     mask[base.partitions.places(found.labels)] = True
     return mask[:-1]
