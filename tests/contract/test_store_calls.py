@@ -130,6 +130,7 @@ WITHOUT_STORE = {
             "Partition",
             "PartitionIndex",
             "QueryPlan",
+            "RowsReport",
             "ScanPlan",
             "SchemaWrapper",
             "SimpleCondition",

@@ -121,6 +121,17 @@ def stored_small(s: Any, z: Z) -> None:
         dataset_api.update_dataset_from_dataframes([element(z, z.P, 100 * n)], s, UUID)
 
 
+def stored_pairs(s: Any, z: Z) -> None:
+    """P partitions of two rows: P values of `x`, and P others."""
+    data = pa.concat_tables([rows(z.P, z.I), rows(z.P, z.I, z.P)])
+    dataset_api.store_dataframes_as_dataset(s, UUID, [data], partition_on="p", secondary_indices=indexed(z))
+
+
+def changed_rows(z: Z) -> pa.Table:
+    """One row of each partition of `stored_pairs`, with another value."""
+    return rows(z.P, z.I).drop_columns("v1").append_column("v1", pa.array([2.0] * z.P))
+
+
 def with_garbage(s: Any, z: Z) -> None:
     stored(s, z)
     for n in range(z.G):
@@ -168,6 +179,18 @@ def first_index(z: Z) -> list[list[tuple[str, str, int]]] | None:
 
 def has_index(z: Z) -> bool:
     return bool(z.I)
+
+
+def one_table(z: Z) -> bool:
+    return z.T == 1
+
+
+# Verbs that change one row of each partition of `stored_pairs`.
+ROW_VERBS: list[tuple[str, Run, int]] = [
+    ("delete_rows", lambda s, z, g: dataset_api.delete_rows(UUID, s, [[("x", "<", z.P)]]), 0),
+    ("update_rows", lambda s, z, g: dataset_api.update_rows(UUID, s, [[("x", "<", z.P)]], {"v1": 2.0}), 0),
+    ("merge_dataset", lambda s, z, g: dataset_api.merge_dataset(changed_rows(z), s, UUID, "x"), 1),
+]
 
 
 def read(verb: str, note: str, run: Run, cold: str, warm: str, **more: Any) -> Case:
@@ -444,6 +467,19 @@ DATASET_CASES = [
         "2+T get_versioned, 1 changed, I+2*P*K*T tail, 1 put, P*T put_file, 1+I put_if",
         "1+T get_versioned, 2 changed, 2*P*K*T tail, 1 put, P*T put_file, 1+I put_if",
         make=stored_small,
+    ),
+    *(
+        Case(
+            verb,
+            "a row of each of P files",
+            run,
+            f"3 get_versioned, {1 + again} changed, I+3*P tail, 1+P put, 1+I put_if",
+            f"2 get_versioned, {2 + again} changed, 3*P tail, 1+P put, 1+I put_if",
+            make=stored_pairs,
+            where=one_table,
+        )
+        # A merge looks at the dataset before it reads its source.
+        for verb, run, again in ROW_VERBS
     ),
     Case(
         "copy_dataset",
