@@ -197,6 +197,9 @@ def read(verb: str, note: str, run: Run, cold: str, warm: str, **more: Any) -> C
     return Case(verb, note, run, cold, warm, **{"make": stored, **more}, again=True)
 
 
+# What the page says of an update, with a scope and without.
+WITH_SCOPE = "also with `delete_scope` on a partition column"
+
 api = dataset_api
 DATASET_CASES = [
     read("read_table", "", lambda s, z, g: api.read_table(UUID, s), "1 get_versioned, P tail", "1 changed, P tail"),
@@ -382,7 +385,7 @@ DATASET_CASES = [
     ),
     Case(
         "update_dataset_from_dataframes",
-        "",
+        WITH_SCOPE,
         lambda s, z, g: update(s, z),
         "2+T get_versioned, 1 changed, I tail, 1+N*T put, 1+I put_if",
         "1+T get_versioned, 2 changed, 1+N*T put, 1+I put_if",
@@ -390,7 +393,7 @@ DATASET_CASES = [
     ),
     Case(
         "update_dataset_from_dataframes",
-        "`delete_scope` on a partition column",
+        WITH_SCOPE,
         lambda s, z, g: update(s, z, delete_scope=[{"p": 0}]),
         "2+T get_versioned, 1 changed, I tail, 1+N*T put, 1+I put_if",
         "1+T get_versioned, 2 changed, 1+N*T put, 1+I put_if",
@@ -422,7 +425,7 @@ DATASET_CASES = [
     ),
     Case(
         "update_dataset_from_dataframes__iter",
-        "",
+        WITH_SCOPE,
         lambda s, z, g: api.update_dataset_from_dataframes__iter(iter([element(z, z.N, 100)]), s, UUID),
         "2+T get_versioned, 1 changed, I tail, 1+N*T put, 1+I put_if",
         "1+T get_versioned, 2 changed, 1+N*T put, 1+I put_if",
@@ -673,7 +676,7 @@ CUBE_CASES = [
     look("query_cube", "", lambda s, z, g: cubes.query_cube(cube_of(z), s), *LOADED),
     look(
         "query_cube",
-        "condition on an index",
+        "condition or `partition_by` on an index",
         lambda s, z, g: cubes.query_cube(cube_of(z), s, i0(z)),
         "D get_versioned, 1 list, 1+D*P tail",
         LOADED[1],
@@ -681,7 +684,7 @@ CUBE_CASES = [
     ),
     look(
         "query_cube",
-        "`partition_by` an index",
+        "condition or `partition_by` on an index",
         lambda s, z, g: cubes.query_cube(cube_of(z), s, partition_by="i0"),
         "D get_versioned, 1 list, 1+D*P tail",
         LOADED[1],
