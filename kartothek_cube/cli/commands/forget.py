@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -27,25 +26,19 @@ from kartothek_cube.cli.query.questions import where
 from kartothek_cube.core.text import pluralize
 
 if TYPE_CHECKING:
+    from kartothek_cube.api.cube import CleanupReport
     from kartothek_cube.core.stores.contract import Entry
 
-__all__ = ["BEYOND_REACH", "Garbage", "command", "forgotten_lines"]
+__all__ = ["BEYOND_REACH", "command", "forgotten_lines"]
 
 # What a library cannot erase; the page *Right to erasure* says what to do.
 BEYOND_REACH = (
     "rows of enrichments that no cell of the seed has ever shown",
+    "overridden rows of cells whose newest row does not match: `compact` first",
     "copies, exports and results under other names, also in this store",
     "backups, and older versions that the store keeps",
     "what readers that are still running hold in memory",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Garbage:
-    """Files that were removed, or would be, and files that could not be removed yet."""
-
-    removed: Sequence[Entry]
-    waiting: Sequence[Entry]
 
 
 @cube_command("forget", "--where 'CUSTOMER_ID == 7' --dry-run", "--where 'CUSTOMER_ID in (7, 8)' --yes")
@@ -66,7 +59,7 @@ def command(session: Session, where: tuple[str, ...], dry_run: bool, yes: bool) 
     if dry_run or asks:
         with working(session):
             planned = delete(True)
-            garbage = _garbage(loaded, dry_run=True)
+            garbage = _clean_up(loaded, dry_run=True)
         if dry_run:
             _show(session, planned, garbage, dry_run=True)
             return
@@ -77,25 +70,21 @@ def command(session: Session, where: tuple[str, ...], dry_run: bool, yes: bool) 
     with working(session):
         done = delete(False)
         # Also where no row matches: an interrupted call may have left the files.
-        garbage = _garbage(loaded, dry_run=False)
+        garbage = _clean_up(loaded, dry_run=False)
     _show(session, done, garbage, dry_run=False, asked=asks)
 
 
-def _garbage(loaded: LoadedCube, *, dry_run: bool) -> Garbage:
+def _clean_up(loaded: LoadedCube, *, dry_run: bool) -> CleanupReport:
     """Remove all that the newest state of the cube does not need."""
     from kartothek_cube.core.runtime.options import options
     from kartothek_cube.cube.verbs.cleanup import cleanup_cube
 
-    with options(grace=timedelta(0), retain=timedelta(0)):
-        report = cleanup_cube(loaded.cube, loaded.store, dry_run=dry_run)
-        if dry_run or not report.waiting:
-            return Garbage(report.removed, report.waiting)
-        # In a store without times the first call notes the files, and the second removes them.
-        again = cleanup_cube(loaded.cube, loaded.store)
-        return Garbage([*report.removed, *again.removed], again.waiting)
+    return cleanup_cube(
+        loaded.cube, loaded.store, dry_run=dry_run, options=options(grace=timedelta(0), retain=timedelta(0))
+    )
 
 
-def _question(prefix: str, planned: Reports, garbage: Garbage) -> str:
+def _question(prefix: str, planned: Reports, garbage: CleanupReport) -> str:
     rows = f"Delete {deleted_rows(planned)} of cube {prefix}, then" if changes_rows(planned) else "Then"
     files = f" and {pluralize(len(garbage.removed), 'file')} of older states" if garbage.removed else ""
     return (
@@ -104,14 +93,14 @@ def _question(prefix: str, planned: Reports, garbage: Garbage) -> str:
     )
 
 
-def _show(session: Session, reports: Reports, garbage: Garbage, *, dry_run: bool, asked: bool = False) -> None:
+def _show(session: Session, reports: Reports, garbage: CleanupReport, *, dry_run: bool, asked: bool = False) -> None:
     value: dict[str, Any] = description(reports, dry_run=dry_run)
     value |= {name: [entry.key for entry in getattr(garbage, name)] for name in ("removed", "waiting")}
     value["beyond_reach"] = BEYOND_REACH
     show(session, value, lambda: forgotten_lines(reports, garbage, dry_run=dry_run, asked=asked))
 
 
-def forgotten_lines(reports: Reports, garbage: Garbage, *, dry_run: bool, asked: bool = False) -> Iterator[str]:
+def forgotten_lines(reports: Reports, garbage: CleanupReport, *, dry_run: bool, asked: bool = False) -> Iterator[str]:
     """Rows, files, and what remains.
 
     With ``asked`` the table of rows was shown before the question.
