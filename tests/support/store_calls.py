@@ -127,9 +127,9 @@ def stored_pairs(s: Any, z: Z) -> None:
     dataset_api.store_dataframes_as_dataset(s, UUID, [data], partition_on="p", secondary_indices=indexed(z))
 
 
-def changed_rows(z: Z) -> pa.Table:
-    """One row of each partition of `stored_pairs`, with another value."""
-    return rows(z.P, z.I).drop_columns("v1").append_column("v1", pa.array([2.0] * z.P))
+def changed_rows(z: Z, before: pa.Table) -> pa.Table:
+    """One row of each partition, with another value."""
+    return before.drop_columns("v1").append_column("v1", pa.array([2.0] * z.P))
 
 
 def with_garbage(s: Any, z: Z) -> None:
@@ -189,7 +189,7 @@ def one_table(z: Z) -> bool:
 ROW_VERBS: list[tuple[str, Run, int]] = [
     ("delete_rows", lambda s, z, g: dataset_api.delete_rows(UUID, s, [[("x", "<", z.P)]]), 0),
     ("update_rows", lambda s, z, g: dataset_api.update_rows(UUID, s, [[("x", "<", z.P)]], {"v1": 2.0}), 0),
-    ("merge_dataset", lambda s, z, g: dataset_api.merge_dataset(changed_rows(z), s, UUID, "x"), 1),
+    ("merge_dataset", lambda s, z, g: dataset_api.merge_dataset(changed_rows(z, rows(z.P, z.I)), s, UUID, "x"), 1),
 ]
 
 
@@ -623,6 +623,13 @@ def built(s: Any, z: Z) -> None:
             dataset_api.update_dataset_from_dataframes([], s, f"cube++{name}", metadata={"n": n})
 
 
+def built_pairs(s: Any, z: Z) -> None:
+    """P partitions of two rows in each dataset; `v1` tells the cells of one row from the others."""
+    first, others = frames(z, z.P), frames(z, z.P, z.P)
+    first["seed"] = changed_rows(z, first["seed"])
+    cube_api.build_cube({name: pa.concat_tables([rows, others[name]]) for name, rows in first.items()}, cube_of(z), s)
+
+
 def built_small(s: Any, z: Z) -> None:
     cube_api.build_cube(frames(z, z.P), cube_of(z), s)
     for n in range(1, z.K):
@@ -861,6 +868,15 @@ CUBE_CASES = [
         "1 list, 3*D get_versioned, 2*D changed, I tail, D put, D+I put_if",
         "1 list, 2*D get_versioned, 3*D changed, D put, D+I put_if",
         make=built,
+        where=several,
+    ),
+    Case(
+        "delete_cells",
+        "a cell of each of P partitions, D datasets",
+        lambda s, z, g: cubes.delete_cells(cube_of(z), s, C("v1") > 1.0),
+        "1 list, 3*D get_versioned, 2*D changed, 1+I+P+3*D*P tail, D+D*P put, D+I put_if",
+        "1 list, 2*D get_versioned, 3*D changed, P+3*D*P tail, D+D*P put, D+I put_if",
+        make=built_pairs,
         where=several,
     ),
     Case(
