@@ -248,7 +248,7 @@ def load_dataset(session: Session) -> tuple[Store, Snapshot]:
         f" It is a cube: name one of its datasets, {join_names(of_cube)}." if of_cube else did_you_mean([uuid], known)
     )
     names = "" if of_cube else f" Datasets of this store: {join_names(known)}."
-    raise Failure(f"Could not find dataset {uuid}.{names}{hint}{missing_directory(store)}")
+    raise Failure(f"Could not load dataset: There is no dataset {uuid}.{names}{hint}{missing_directory(store)}")
 
 
 @contextmanager
