@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,7 @@ def command(session: Session, where: tuple[str, ...], dry_run: bool, yes: bool) 
     loaded, delete = deletion_of(session, where)
     asks = not (dry_run or yes)
     if dry_run or asks:
+        # The files that the deletion would replace are no garbage yet, so they are counted apart.
         with working(session):
             planned = delete(True)
             garbage = _clean_up(loaded, dry_run=True)
@@ -64,10 +65,11 @@ def command(session: Session, where: tuple[str, ...], dry_run: bool, yes: bool) 
             _show(session, planned, garbage, dry_run=True)
             return
         if not session.json:
-            for line in report_lines(planned):
+            for line in _rows(planned):
                 echo(line)
         confirm(_question(session.prefix, planned, garbage), loaded.store, yes=False)
     with working(session):
+        # If the deletion fails, no history is lost.
         done = delete(False)
         # Also where no row matches: an interrupted call may have left the files.
         garbage = _clean_up(loaded, dry_run=False)
@@ -85,10 +87,10 @@ def _clean_up(loaded: LoadedCube, *, dry_run: bool) -> CleanupReport:
 
 
 def _question(prefix: str, planned: Reports, garbage: CleanupReport) -> str:
-    rows = f"Delete {deleted_rows(planned)} of cube {prefix}, then" if changes_rows(planned) else "Then"
+    rows = f"Delete {deleted_rows(planned)} of cube {prefix}, then remove" if changes_rows(planned) else "Remove"
     files = f" and {pluralize(len(garbage.removed), 'file')} of older states" if garbage.removed else ""
     return (
-        f"{rows} remove all history{files}? No older state can be read or restored any more, "
+        f"{rows} all history{files}? No older state can be read or restored any more, "
         "and readers and writers that are running fail."
     )
 
@@ -105,7 +107,7 @@ def forgotten_lines(reports: Reports, garbage: CleanupReport, *, dry_run: bool, 
 
     With ``asked`` the table of rows was shown before the question.
     """
-    yield from commit_lines(reports) if asked else report_lines(reports)
+    yield from commit_lines(reports) if asked else _rows(reports)
     replaced = sum(report.files_rewritten + report.files_removed for report in reports.values()) if dry_run else 0
     head = "Would be removed:" if dry_run else "Removed:"
     more = f", and {pluralize(replaced, 'file')} that have the rows" if replaced else ""
@@ -114,6 +116,10 @@ def forgotten_lines(reports: Reports, garbage: CleanupReport, *, dry_run: bool, 
         yield f"{bold('Waits:')} {_files(garbage.waiting)}; call `forget` again"
     yield bold("Cannot be reached from here:")
     yield from (f"  - {text}" for text in BEYOND_REACH)
+
+
+def _rows(reports: Reports) -> Iterable[str]:
+    return report_lines(reports) if changes_rows(reports) else ["No cell matches."]
 
 
 def _files(entries: Sequence[Entry]) -> str:

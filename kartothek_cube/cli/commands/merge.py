@@ -84,6 +84,7 @@ def command(
     by_source = "delete" if when_not_matched_by_source == "delete" else None
 
     def change(dry: bool) -> Reports:
+        # The files are read again after the question, since their rows may exceed memory.
         report = merge_dataset(
             rows_of(files, snapshot),
             store,
@@ -107,6 +108,7 @@ def key_columns(on: str | None, snapshot: Snapshot) -> list[str]:
     from kartothek_cube.core.metadata.cube_columns import cube_columns
 
     cube = cube_columns(snapshot.document.metadata)
+    # Other keys are refused by the verb, with the reason.
     if on is not None:
         return [part for part in parts_of(on) if part]
     if cube is None:

@@ -73,6 +73,7 @@ class RowsReport:
             return "\n".join(self._lines())
         if format == "html":
             return self._html()
+        # Programs get all steps in the form of other plans and reports.
         return render(self._explanation(), format)
 
     def _figures(self) -> list[tuple[str, str, str]]:
@@ -90,6 +91,7 @@ class RowsReport:
         shown.append(("files untouched", self.files_untouched, f"of {total:,}"))
         size = "of the files to rewrite" if self.dry_run else "of the new files"
         figures = [(name, f"{count:,}", note) for name, count, note in shown]
+        # Where files are only removed, or rows only added in a dry run, there is no size to tell.
         return [*figures, ("bytes", f"{self.bytes:,}", size)] if self.bytes else figures
 
     @property

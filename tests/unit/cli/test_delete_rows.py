@@ -145,6 +145,14 @@ def test_forget_asks_once_and_says_what_is_lost(run, folder):
     assert "secret" not in texts(folder / "store")
 
 
+@pytest.mark.usefixtures("at_a_terminal")
+def test_forget_where_no_cell_matches_says_so_before_it_asks(run):
+    ran = run("my_cube", "forget", "--where", "x == 77", typed="n\n")
+    assert (ran.code, ran.out) == (1, "No cell matches.\n")
+    assert "Remove all history" in ran.err
+    assert run("my_cube", "forget", "--where", "x == 77", "--yes").out.startswith("No cell matches.\nRemoved: ")
+
+
 @pytest.mark.usefixtures("secret")
 def test_forget_finishes_what_was_interrupted(run, folder):
     run("my_cube", "delete-rows", "--where", "x == 9", "--yes")
