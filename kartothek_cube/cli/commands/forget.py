@@ -110,7 +110,7 @@ def forgotten_lines(reports: Reports, garbage: CleanupReport, *, dry_run: bool, 
     yield from commit_lines(reports) if asked else _rows(reports)
     replaced = sum(report.files_rewritten + report.files_removed for report in reports.values()) if dry_run else 0
     head = "Would be removed:" if dry_run else "Removed:"
-    more = f", and {pluralize(replaced, 'file')} that have the rows" if replaced else ""
+    more = f", and {pluralize(replaced, 'file')} with the rows" if replaced else ""
     yield f"{bold(head)} {_files(garbage.removed)} of older states and their history{more}"
     if garbage.waiting:
         yield f"{bold('Waits:')} {_files(garbage.waiting)}; call `forget` again"

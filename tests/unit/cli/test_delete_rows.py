@@ -124,7 +124,7 @@ def test_forget_leaves_nothing(run, folder):
 def test_forget_says_what_it_would_do(run, folder):
     before = contents(str(folder / "store"))
     out = run("my_cube", "forget", "--where", "x == 9", "--dry-run").out
-    assert " of older states and their history, and 4 files that have the rows" in out
+    assert " of older states and their history, and 4 files with the rows" in out
     found = run("my_cube", "forget", "--where", "x == 9", "--dry-run", "--format", "json").json
     assert (found["dry_run"], found["datasets"]["seed"]["deleted"], found["waiting"]) == (True, 2, [])
     assert found["beyond_reach"] == list(BEYOND_REACH)
