@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -327,7 +326,7 @@ def _run(
         base = load_snapshot(target.store, target.uuid)
         planned = plan(base, rewrite_spec(base))
         if dry or not planned:
-            return replace(dry_report(planned), dry_run=dry)
+            return dry_report(planned, dry_run=dry)
         staged = stage_rows(target.store, planned, executor)
         commit_change(target.store, staged.change, base)
         return staged.report

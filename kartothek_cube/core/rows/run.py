@@ -99,7 +99,7 @@ def plan_rows(
     return RowsPlan(base, spec, edit, matches, spec.schema.empty_table(), np.zeros(0, dtype=bool))
 
 
-def dry_report(plan: RowsPlan) -> RowsReport:
+def dry_report(plan: RowsPlan, *, dry_run: bool = True) -> RowsReport:
     """What the plan would do."""
     removed = [match for match in plan.touched if match.removes_all]
     return replace(
@@ -107,7 +107,7 @@ def dry_report(plan: RowsPlan) -> RowsReport:
         files_rewritten=len(plan.touched) - len(removed),
         files_removed=len(removed),
         bytes=sum(m.figures.size for m in plan.touched if m.figures is not None and not m.removes_all),
-        dry_run=True,
+        dry_run=dry_run,
     )
 
 
