@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from kartothek_cube import append_to_cube, query_cube_arrow
 from kartothek_cube.cli.commands.forget import BEYOND_REACH
@@ -100,10 +101,17 @@ def secret(folder):
 
 
 def texts(store):
-    """All values of all files, those of index files and of statistics as well."""
-    return "\n".join(
-        f"{pq.read_table(path).to_pylist()} {pq.read_metadata(path).to_dict()}" for path in store.rglob("*.parquet")
-    )
+    """All names, values, statistics, documents and history entries of a store."""
+    return "\n".join(f"{path} {readable(path)}" for path in store.rglob("*") if path.is_file())
+
+
+def readable(path):
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist(), pq.read_metadata(path).to_dict()
+    data = path.read_bytes()
+    if path.name == "_common_metadata":
+        return pq.read_schema(path)
+    return zstandard.ZstdDecompressor().decompress(data, 10**7) if path.suffix == ".zst" else data
 
 
 @pytest.mark.usefixtures("secret")
