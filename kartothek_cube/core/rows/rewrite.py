@@ -181,6 +181,7 @@ def _weight(match: Match) -> int:
 
 def _rewrite(store: Store, spec: RewriteSpec, edit: RowEdit, new_rows: WriteRequest | None, match: Match) -> Rewritten:
     file, figures = match.file, match.figures
+    # Nothing of the file stays, so it is not even read again.
     if figures is None or match.removes_all:
         return Rewritten(file.label, None, spec.schema.empty_table())
     request = FileRequest(spec.uuid, spec.schema, tuple(spec.schema.names))

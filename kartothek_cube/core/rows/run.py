@@ -150,6 +150,7 @@ def stage_rows(
     places, gone, landed = dict[str, str](), list[str](), list[Receipt]()
     limit = chunk_bytes()
     with Spool(spec.schema, limit) as moved:
+        # Rows that move are gathered first: written by each task, they would be many small files.
         for rewritten in rewrite_files(store, spec, plan.edit, plan.touched, executor, new_rows):
             gone.append(rewritten.label)
             moved.add(rewritten.moved)
@@ -191,6 +192,7 @@ def _stage_added(store: Store, plan: RowsPlan, tables: Iterable[pa.Table]) -> tu
 def new_rows_request(plan: RowsPlan) -> WriteRequest:
     """How files of new rows are written."""
     spec = plan.spec
+    # As the verbs for cubes and for datasets write new files.
     serializer = None if spec.cube is None else AdaptiveParquetFormat()
     return plan_update(spec.uuid, plan.base, serializer=serializer, sort_partitions_by=list(spec.sort_columns))
 

@@ -69,6 +69,7 @@ class MergeSource:
     def __reduce__(self) -> tuple[object, ...]:
         return MergeSource, (self.rows, self.on)
 
+    # Built once: all threads that look for keys share it.
     @cached_property
     def _index(self) -> KeyIndex:
         return KeyIndex(self.rows, self.on)

@@ -125,6 +125,7 @@ def delete_cells_on(
         publish_in_order(opened, cube.uuid_prefix, changes, {i: members[i] for i in changes})
         return {**reports, **{i: rows.report for i, rows in staged.items()}}
 
+    # Only while nothing landed: a second search would not find the cells that the seed has lost.
     for _ in range(retries):
         try:
             return attempt()

@@ -39,6 +39,7 @@ def cells_where(
     cube: Cube, store: Store, members: Mapping[str, Snapshot], conditions: IntoConditions
 ) -> Iterator[MergeSource]:
     """The addresses of the cells that a query has; if they are many, in a temporary file."""
+    # Planned before the file is made, so that a wrong condition leaves nothing behind.
     tables = _cell_tables(cube, store, members, conditions)
     schema, columns = members[cube.seed_dataset].schema, _address(cube)
     with Spool(pa.schema([schema.field(c) for c in columns]), chunk_bytes()) as spool:
@@ -75,6 +76,7 @@ def plan_cell_deletion(
     """
     seed = cube.seed_dataset
     plans = {seed: _plan_deletion(store, members[seed], cells, executor)}
+    # Files are compared, not rows: a file without rows would have to be opened to be known.
     gone = [match for match in plans[seed].touched if match.removes_all]
     if gone and len(gone) == len(members[seed].partitions):
         raise InvalidInput(
@@ -101,6 +103,7 @@ def _keys_without_cells(
     base = members[name]
     own = {*base.partition_keys, *(c for c in cube.dimension_columns if c in base.schema.names)}
     on = tuple(c for c in _address(cube) if c in own)
+    # With the whole address no other cell can show a row.
     if len(on) == len(cells.on):
         return cells
     projected = cells.rows.select(list(on))
@@ -108,6 +111,7 @@ def _keys_without_cells(
     keys = MergeSource(projected.take(pa.array(distinct)), on)
     is_shown = np.zeros(keys.rows.num_rows, dtype=bool)
     for others in _cell_tables(cube, store, members, _within(keys)):
+        # All other cells, not only those that the conditions hold for.
         kept = others.filter(pa.array(cells.positions(others) < 0))
         positions = keys.positions(kept)
         is_shown[positions[positions >= 0]] = True
