@@ -30,6 +30,7 @@ from kartothek_cube.errors import InvalidInput, UnknownColumn, Unsupported
 __all__ = [
     "MergeRules",
     "WhenNotMatched",
+    "check_partition_values",
     "merge_rules",
     "merge_source",
     "plan_merge",
@@ -114,7 +115,7 @@ def merge_source(data: object, spec: RewriteSpec, rules: MergeRules) -> Iterator
         for rows in chain([first], tables):
             typed = typed_rows(rows, schema, spec.uuid)
             check_no_nulls(typed, rules.on, spec.uuid)
-            _check_partitions(typed, spec)
+            check_partition_values(typed, spec.partition_keys, spec.uuid)
             spool.add(typed)
         source = MergeSource(spool.table(), rules.on)
         check_keys(source, spec.uuid)
@@ -169,12 +170,11 @@ def typed_rows(rows: pa.Table, schema: pa.Schema, uuid: str) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _check_partitions(rows: pa.Table, spec: RewriteSpec) -> None:
-    nulls = [c for c in spec.partition_keys if c in rows.column_names and rows.column(c).null_count]
+def check_partition_values(rows: pa.Table, partition_keys: Sequence[str], uuid: str) -> None:
+    """Raise if a partition column of the source has nulls, which no path can name."""
+    nulls = [c for c in partition_keys if c in rows.column_names and rows.column(c).null_count]
     if nulls:
-        raise InvalidInput(
-            f"The rows to be merged into dataset {spec.uuid!r} have nulls in the partition columns {nulls}."
-        )
+        raise InvalidInput(f"The rows to be merged into dataset {uuid!r} have nulls in the partition columns {nulls}.")
 
 
 def with_source_types(spec: RewriteSpec, schema: pa.Schema) -> RewriteSpec:

@@ -23,6 +23,7 @@ from kartothek_cube.core.rows.edits import WhenMatched
 from kartothek_cube.core.rows.merge import (
     MergeRules,
     WhenNotMatched,
+    check_partition_values,
     merge_rules,
     plan_merge,
     source_schema,
@@ -200,6 +201,7 @@ class _SourceTask:
     given: pa.Schema
     schema: pa.Schema
     on: tuple[str, ...]
+    partition_keys: tuple[str, ...]
     together: tuple[str, ...]
     indexed: tuple[str, ...]
     limit: int
@@ -218,7 +220,8 @@ def _source_task(
     indexed = tuple(c for c in rules.on if c in base.pruning_columns)
     folder, limit = f"{spec.table}/merge-{new_id()}", max(1, current_options().bytes_in_flight // _SHARES)
     schema = source_schema(given, spec, rules)
-    return _SourceTask(store, spec.uuid, folder, given, schema, rules.on, together, indexed, limit)
+    keys = spec.partition_keys
+    return _SourceTask(store, spec.uuid, folder, given, schema, rules.on, keys, together, indexed, limit)
 
 
 @contextmanager
@@ -279,6 +282,7 @@ def _typed(task: _SourceTask, batch: pa.RecordBatch) -> pa.Table:
     named = pa.Table.from_batches([batch]).rename_columns(task.given.names)
     rows = typed_rows(conform(named, task.given, f"dataset {task.uuid!r}"), task.schema, task.uuid)
     check_no_nulls(rows, task.on, task.uuid)
+    check_partition_values(rows, task.partition_keys, task.uuid)
     return rows
 
 
