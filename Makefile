@@ -140,8 +140,9 @@ bench: $(VENV)/.bench ## the benchmarks, each against its peers on the same file
 	$(VENV)/bin/python benchmarks/run.py $(ARGS)
 
 .PHONY: soak
-soak: $(VENV)/.full ## long runs: interleaved writers and readers over faulty stores, many processes, killed writers; SOAK_SECONDS=300 for each of the first two
+soak: $(VENV)/.full ## long runs: interleaved writers and readers over faulty stores, many processes, killed writers; SOAK_SECONDS=300 for each of the first three
 	$(VENV)/bin/python -m tests.robustness.soak.state_machine --world dataset --seconds $(SOAK_SECONDS)
+	$(VENV)/bin/python -m tests.robustness.soak.state_machine --world rows --seconds $(SOAK_SECONDS)
 	$(VENV)/bin/python -m tests.robustness.soak.state_machine --world cube --seconds $(SOAK_SECONDS)
 	$(VENV)/bin/python -m tests.robustness.soak.processes
 	$(VENV)/bin/python -m tests.robustness.soak.kills

@@ -16,7 +16,7 @@ from tests.support.source import MODULES
 DOCS = Path(__file__).parents[1] / "docs"
 
 # Modules with code: the rooms' `__init__` do not count. A verb and a command have a file each.
-MOST_MODULES = 268
+MOST_MODULES = 282
 LONGEST_MODULE = 500
 LONGEST_FUNCTION = 60
 # Shorter in the mean than the first figure: thoughts are cut into splinters.
@@ -27,7 +27,7 @@ COMMENTS_IN_1000_LINES = 30
 ANY_PARAMETERS = 100
 WORDS_OF_DOCUMENTATION = 50_000
 # Files that may share a name: the verbs, and plain words that mean the same in each room.
-PLAIN = {"__init__", "__main__", "arguments", "errors", "groups", "options", "plan", "report", "run"}
+PLAIN = {"__init__", "__main__", "arguments", "errors", "groups", "options", "plan", "report", "rows", "run"}
 
 
 def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

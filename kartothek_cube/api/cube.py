@@ -32,6 +32,7 @@ from kartothek_cube.cube.verbs.cleanup import CleanupReport, cleanup_cube
 from kartothek_cube.cube.verbs.compact import compact_cube
 from kartothek_cube.cube.verbs.copy import copy_cube
 from kartothek_cube.cube.verbs.delete import delete_cube
+from kartothek_cube.cube.verbs.delete_cells import delete_cells
 from kartothek_cube.cube.verbs.describe import CubeDescription, describe_cube, list_cubes
 from kartothek_cube.cube.verbs.describe_changes import CubeChanges, describe_cube_changes
 from kartothek_cube.cube.verbs.discover import open_cube
@@ -81,6 +82,7 @@ __all__ = [
     "copy_cube",
     "count_cube",
     "cube_report",
+    "delete_cells",
     "delete_cube",
     "describe_cube",
     "describe_cube_changes",

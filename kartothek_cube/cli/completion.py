@@ -8,9 +8,20 @@ from functools import partial
 import click
 from click.shell_completion import CompletionItem, FishComplete, add_completion_class
 
-from kartothek_cube.cli.context import LoadedCube, load_cube, open_source, session_of, store_names
+from kartothek_cube.cli.context import LoadedCube, load_cube, load_dataset, open_source, session_of, store_names
 
-__all__ = ["columns", "commits", "cubes", "dataset", "datasets", "directories", "files", "partition_columns", "stores"]
+__all__ = [
+    "columns",
+    "commits",
+    "cubes",
+    "dataset",
+    "dataset_columns",
+    "datasets",
+    "directories",
+    "files",
+    "partition_columns",
+    "stores",
+]
 
 # Commands that need no cube.
 STORE_WIDE = ("check-migration", "sql")
@@ -74,6 +85,13 @@ def partition_columns(ctx: click.Context) -> Collection[str]:
     loaded = _cube(ctx)
     indexed = (column for dataset in loaded.datasets.values() for column in dataset.snapshot.secondary_columns)
     return {*loaded.cube.partition_columns, *loaded.cube.index_columns, *indexed}
+
+
+@partial(_offering, several=True)
+def dataset_columns(ctx: click.Context) -> Collection[str]:
+    """The columns of the dataset that stands in the place of the cube."""
+    _, snapshot = load_dataset(session_of(ctx.find_root().params))
+    return list(snapshot.schema.names)
 
 
 @_offering

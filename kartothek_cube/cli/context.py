@@ -18,12 +18,14 @@ from kartothek_cube.errors import DatasetNotFound, InvalidInput, KartothekCubeEr
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import Cube
     from kartothek_cube.api.dataset import DatasetMetadata
+    from kartothek_cube.core.metadata.snapshot import Snapshot
     from kartothek_cube.core.stores.contract import Store
 
 __all__ = [
     "LoadedCube",
     "Session",
     "load_cube",
+    "load_dataset",
     "loading",
     "missing_directory",
     "open_source",
@@ -218,6 +220,35 @@ def load_cube(session: Session) -> LoadedCube:
 
         cube, datasets = discover_cube(session.prefix, store)
         return LoadedCube(cube, store, datasets)
+
+
+def load_dataset(session: Session) -> tuple[Store, Snapshot]:
+    """The store, and the dataset that stands in the place of the cube.
+
+    Raises
+    ------
+    Failure
+        If store or dataset do not exist, or cannot be read.
+    """
+    from kartothek_cube.core.dataset.inspect import list_datasets
+    from kartothek_cube.core.snapshots.loader import find_snapshot
+    from kartothek_cube.core.text import did_you_mean, join_names
+
+    uuid = session.prefix
+    try:
+        store = open_source(session)
+        snapshot = find_snapshot(store, uuid)
+        if snapshot is not None:
+            return store, snapshot
+        known = list_datasets(store)
+    except KartothekCubeError as error:
+        raise Failure(f"Could not load dataset: {one_line(error)}") from error
+    of_cube = [name for name in known if name.startswith(f"{uuid}++")]
+    hint = (
+        f" It is a cube: name one of its datasets, {join_names(of_cube)}." if of_cube else did_you_mean([uuid], known)
+    )
+    names = "" if of_cube else f" Datasets of this store: {join_names(known)}."
+    raise Failure(f"Could not load dataset: There is no dataset {uuid}.{names}{hint}{missing_directory(store)}")
 
 
 @contextmanager

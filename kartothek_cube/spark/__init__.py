@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         compact_dataset_spark,
         copy_dataset_spark,
         delete_dataset_spark,
+        delete_rows_spark,
         garbage_collect_dataset_spark,
         hash_dataset_spark,
     )
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         update_cube_from_spark,
     )
     from kartothek_cube.spark.write.dataset import store_dataset_from_spark, update_dataset_from_spark
+    from kartothek_cube.spark.write.merge import merge_dataset_from_spark
 
 _HOMES = {
     "append_to_cube_from_spark": "spark.write.cube",
@@ -55,6 +57,7 @@ _HOMES = {
     "copy_dataset_spark": "spark.dataset_maintenance",
     "delete_cube_spark": "spark.cube_maintenance",
     "delete_dataset_spark": "spark.dataset_maintenance",
+    "delete_rows_spark": "spark.dataset_maintenance",
     "driver_errors": "spark.actions",
     "ensure_java": "spark.java",
     "extend_cube_from_spark": "spark.write.cube",
@@ -62,6 +65,7 @@ _HOMES = {
     "hash_dataset_spark": "spark.dataset_maintenance",
     "java_home": "spark.java",
     "map_cube_groups": "spark.read.groups",
+    "merge_dataset_from_spark": "spark.write.merge",
     "query_cube_spark": "spark.read.query",
     "read_dataset_as_spark": "spark.read.dataset",
     "register": "spark.datasource",
@@ -84,6 +88,7 @@ __all__ = [
     "copy_dataset_spark",
     "delete_cube_spark",
     "delete_dataset_spark",
+    "delete_rows_spark",
     "driver_errors",
     "ensure_java",
     "extend_cube_from_spark",
@@ -91,6 +96,7 @@ __all__ = [
     "hash_dataset_spark",
     "java_home",
     "map_cube_groups",
+    "merge_dataset_from_spark",
     "query_cube_spark",
     "read_dataset_as_spark",
     "register",

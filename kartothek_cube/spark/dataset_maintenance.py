@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from kartothek_cube.core.commit.change import OnConflict
 from kartothek_cube.core.dataset.copy import copy_dataset_on
 from kartothek_cube.core.dataset.inspect import collect_dataset_metadata_on, hash_dataset_on
 from kartothek_cube.core.dataset.maintain import build_dataset_indices_on, delete_dataset_on, garbage_collect_dataset_on
 from kartothek_cube.core.dataset.reference import dataset_ref
+from kartothek_cube.core.dataset.rows import delete_rows_on
 from kartothek_cube.core.io.file_format import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
@@ -16,6 +18,7 @@ from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS
 from kartothek_cube.core.maintenance.compaction.report import CompactionReport
 from kartothek_cube.core.maintenance.garbage.report import GarbageReport
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
+from kartothek_cube.core.rows.report import RowsReport
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
@@ -35,6 +38,7 @@ __all__ = [
     "compact_dataset_spark",
     "copy_dataset_spark",
     "delete_dataset_spark",
+    "delete_rows_spark",
     "garbage_collect_dataset_spark",
     "hash_dataset_spark",
 ]
@@ -308,4 +312,42 @@ def compact_dataset_spark(
         executor, opened = _open("compact", dataset_uuid, store, factory, spark, parallelism)
         return compact_dataset_on(
             executor, dataset_uuid, opened, target_rows, predicates, dry_run, factory, df_serializer
+        )
+
+
+def delete_rows_spark(
+    dataset_uuid: str,
+    store: StoreLike,
+    predicates: IntoPredicates,
+    *,
+    on_conflict: OnConflict = "raise",
+    dry_run: bool = False,
+    options: Overrides | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+) -> RowsReport:
+    """Delete the rows that satisfy predicates. Spark tasks search and write the files.
+
+    The driver finds the files by partition values and indices. One job searches them, another one
+    writes those that have such rows. Rows never leave the tasks; the driver gets counts and
+    receipts, and publishes the new files in one commit.
+
+    Otherwise as `kartothek_cube.api.dataset.delete_rows`, with ``spark`` and ``parallelism`` of
+    `store_dataset_from_spark`. A store that other processes cannot open is refused with
+    `InvalidType`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> from kartothek_cube.spark import delete_rows_spark
+    >>> orders = pa.table({"CUSTOMER_ID": [7, 8, 7], "AMOUNT": [10.0, 20.0, 30.0]})
+    >>> _ = store_dataframes_as_dataset("hfs://forgotten", "orders", [orders])
+    >>> delete_rows_spark("orders", "hfs://forgotten", [[("CUSTOMER_ID", "==", 7)]]).deleted
+    2
+    """
+    with operation("delete_rows_spark", options):
+        executor, opened = _open("delete rows of", dataset_uuid, store, None, spark, parallelism)
+        return delete_rows_on(
+            executor, dataset_uuid, store if opened is None else opened, predicates, on_conflict, dry_run
         )

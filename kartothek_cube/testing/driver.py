@@ -84,6 +84,12 @@ class Driver(Protocol):
         self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: object
     ) -> datasets.DatasetMetadata: ...
 
+    def delete_rows(self, dataset_uuid: str, store: StoreLike, predicates: object, **arguments: object) -> Any: ...
+
+    def merge_dataset(
+        self, table: pa.Table, store: StoreLike, dataset_uuid: str, on: object, **arguments: object
+    ) -> Any: ...
+
     def read_dataset(self, dataset_uuid: str, store: StoreLike, **arguments: object) -> pa.Table: ...
 
     def build_indices(self, store: StoreLike, dataset_uuid: str, columns: Iterable[str]) -> Any: ...
@@ -187,6 +193,12 @@ class EagerDriver:
         self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: Any
     ) -> datasets.DatasetMetadata:
         return datasets.update_dataset_from_dataframes([table], store, dataset_uuid, **arguments, options=self._options)
+
+    def delete_rows(self, dataset_uuid: str, store: StoreLike, predicates: Any, **arguments: Any) -> Any:
+        return datasets.delete_rows(dataset_uuid, store, predicates, **arguments, options=self._options)
+
+    def merge_dataset(self, table: pa.Table, store: StoreLike, dataset_uuid: str, on: Any, **arguments: Any) -> Any:
+        return datasets.merge_dataset([table], store, dataset_uuid, on, **arguments, options=self._options)
 
     def read_dataset(self, dataset_uuid: str, store: StoreLike, **arguments: Any) -> pa.Table:
         return datasets.read_table_arrow(dataset_uuid, store, **arguments, options=self._options)

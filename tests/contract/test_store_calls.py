@@ -130,6 +130,7 @@ WITHOUT_STORE = {
             "Partition",
             "PartitionIndex",
             "QueryPlan",
+            "RowsReport",
             "ScanPlan",
             "SchemaWrapper",
             "SimpleCondition",
@@ -175,16 +176,17 @@ def test_what_has_no_numbers_takes_no_store():
 
 
 def shown(formulas: str) -> str:
-    """Numbers as the page has them."""
+    """Numbers as the page has them; a call without a number happens once."""
     parts = [part.split() for part in formulas.split(", ")]
-    return "<br>".join(f"{formula.replace('*', '·').replace('-', '−')} `{operation}`" for formula, operation in parts)
+    spelled = [(formula.replace("*", "·").replace("-", "−"), operation) for formula, operation in parts]
+    return "<br>".join(f"`{call}`" if number == "1" else f"{number} `{call}`" for number, call in spelled)
 
 
 def table_of(cases: list[Case]) -> str:
     """Verbs with the same arguments and numbers share a row."""
     rows: dict[str, list[str]] = {}
     for case in cases:
-        warm = shown(case.warm) if case.warm and case.warm != case.cold else "the same"
+        warm = shown(case.warm) if case.warm and case.warm != case.cold else ""
         rows.setdefault(f"{case.note} | {shown(case.cold)} | {warm}", []).append(f"`{case.verb}`")
     lines = [f"| {'<br>'.join(dict.fromkeys(verbs))} | {row} |" for row, verbs in rows.items()]
     return "\n".join(["| Verb | | Cold | Warm |", "|---|---|---|---|", *lines]) + "\n"

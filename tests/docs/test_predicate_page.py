@@ -61,8 +61,12 @@ CONSTANTS = {
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = list(head)
-    return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *rows])
+    """Rows that differ by name alone are one."""
+    head, names = list(head), dict[tuple[str, ...], list[str]]()
+    for name, *cells in rows:
+        names.setdefault(tuple(cells), []).append(name)
+    merged = [[", ".join(group), *cells] for cells, group in names.items()]
+    return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *merged])
 
 
 def operators() -> str:
@@ -81,14 +85,14 @@ def operator_row(op: str, constant: object) -> list[str]:
     except InvalidInput:
         return [name, *["refused"] * 4, ""]
     found = matching_values(pa.array(VALUES, pa.int64()), clause)
-    return [name, *("yes" if match else "–" for match in found), "yes" if rejects_null(clause) else "–"]
+    return [name, *("yes" if match else "" for match in found), "yes" if rejects_null(clause) else ""]
 
 
 def literals() -> str:
     return table(
         ["Column", *CONSTANTS],
         (
-            [name, *("yes" if takes(kind, value) else "–" for value in CONSTANTS.values())]
+            [name, *("yes" if takes(kind, value) else "" for value in CONSTANTS.values())]
             for name, kind in KINDS.items()
         ),
     )
@@ -126,7 +130,7 @@ def test_the_tables_of_the_page_are_what_the_code_does():
 
 @pytest.mark.parametrize("op", OPERATORS)
 def test_every_operator_is_in_the_table(op):
-    assert f"| `{op} " in operators()
+    assert f"`{op} " in operators()
 
 
 if __name__ == "__main__":

@@ -10,11 +10,17 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from kartothek_cube import open_store, options
 from kartothek_cube.api.cube import C, build_cube, cleanup_cube, collect_stats, verify_cube
-from kartothek_cube.api.dataset import garbage_collect_dataset, read_table_arrow, verify_dataset
+from kartothek_cube.api.dataset import (
+    garbage_collect_dataset,
+    read_table_arrow,
+    store_dataframes_as_dataset,
+    verify_dataset,
+)
 from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.testing.driver_cases import CUBE, data_files, ordered, rows_in, seed
 
@@ -133,6 +139,16 @@ class FailureTests:
         )
         assert ordered(read_table_arrow("sales", store)) == ordered(seed())
         check_leftovers(store, named(written), partial(garbage_collect_dataset, "sales", store))
+        assert verify_dataset("sales", store, deep=True).clean
+
+    def test_a_merge_with_a_worker_that_was_killed(self, driver, store, mortal):
+        store_dataframes_as_dataset(store, "sales", [seed()], partition_on=["p"], secondary_indices=["i1"])
+        source = pa.concat_tables([seed((0,), add=9.0), seed((2,))])
+        # The worker dies when it has written rows of the source: a file that is not garbage later.
+        report = driver.merge_dataset(source, mortal(kill_worker), "sales", ["x", "y", "p"])
+        assert (report.updated, report.inserted) == (8, 8)
+        assert ordered(read_table_arrow("sales", store)) == ordered([*source.to_pylist(), *seed((1,)).to_pylist()])
+        assert not [key for key in data_files(store) if "/p=" not in key]
         assert verify_dataset("sales", store, deep=True).clean
 
 

@@ -102,6 +102,12 @@ class SparkDriver:
             self._frame(table), store, dataset_uuid, **arguments, shuffle=self._shuffle
         )
 
+    def delete_rows(self, dataset_uuid: str, store: StoreLike, predicates: Any, **arguments: Any) -> Any:
+        return verbs.delete_rows_spark(dataset_uuid, store, predicates, **arguments, spark=self._session)
+
+    def merge_dataset(self, table: pa.Table, store: StoreLike, dataset_uuid: str, on: Any, **arguments: Any) -> Any:
+        return verbs.merge_dataset_from_spark(self._frame(table), store, dataset_uuid, on, **arguments)
+
     def read_dataset(self, dataset_uuid: str, store: StoreLike, **arguments: Any) -> pa.Table:
         return _rows(verbs.read_dataset_as_spark(dataset_uuid, store, **arguments, spark=self._session))
 

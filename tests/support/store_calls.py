@@ -121,6 +121,17 @@ def stored_small(s: Any, z: Z) -> None:
         dataset_api.update_dataset_from_dataframes([element(z, z.P, 100 * n)], s, UUID)
 
 
+def stored_pairs(s: Any, z: Z) -> None:
+    """P partitions of two rows: P values of `x`, and P others."""
+    data = pa.concat_tables([rows(z.P, z.I), rows(z.P, z.I, z.P)])
+    dataset_api.store_dataframes_as_dataset(s, UUID, [data], partition_on="p", secondary_indices=indexed(z))
+
+
+def changed_rows(z: Z, before: pa.Table) -> pa.Table:
+    """One row of each partition, with another value."""
+    return before.drop_columns("v1").append_column("v1", pa.array([2.0] * z.P))
+
+
 def with_garbage(s: Any, z: Z) -> None:
     stored(s, z)
     for n in range(z.G):
@@ -170,9 +181,24 @@ def has_index(z: Z) -> bool:
     return bool(z.I)
 
 
+def one_table(z: Z) -> bool:
+    return z.T == 1
+
+
+# Verbs that change one row of each partition of `stored_pairs`.
+ROW_VERBS: list[tuple[str, Run, int]] = [
+    ("delete_rows", lambda s, z, g: dataset_api.delete_rows(UUID, s, [[("x", "<", z.P)]]), 0),
+    ("update_rows", lambda s, z, g: dataset_api.update_rows(UUID, s, [[("x", "<", z.P)]], {"v1": 2.0}), 0),
+    ("merge_dataset", lambda s, z, g: dataset_api.merge_dataset(changed_rows(z, rows(z.P, z.I)), s, UUID, "x"), 1),
+]
+
+
 def read(verb: str, note: str, run: Run, cold: str, warm: str, **more: Any) -> Case:
     return Case(verb, note, run, cold, warm, **{"make": stored, **more}, again=True)
 
+
+# What the page says of an update, with a scope and without.
+WITH_SCOPE = "also with `delete_scope` on a partition column"
 
 api = dataset_api
 DATASET_CASES = [
@@ -359,7 +385,7 @@ DATASET_CASES = [
     ),
     Case(
         "update_dataset_from_dataframes",
-        "",
+        WITH_SCOPE,
         lambda s, z, g: update(s, z),
         "2+T get_versioned, 1 changed, I tail, 1+N*T put, 1+I put_if",
         "1+T get_versioned, 2 changed, 1+N*T put, 1+I put_if",
@@ -367,7 +393,7 @@ DATASET_CASES = [
     ),
     Case(
         "update_dataset_from_dataframes",
-        "`delete_scope` on a partition column",
+        WITH_SCOPE,
         lambda s, z, g: update(s, z, delete_scope=[{"p": 0}]),
         "2+T get_versioned, 1 changed, I tail, 1+N*T put, 1+I put_if",
         "1+T get_versioned, 2 changed, 1+N*T put, 1+I put_if",
@@ -399,7 +425,7 @@ DATASET_CASES = [
     ),
     Case(
         "update_dataset_from_dataframes__iter",
-        "",
+        WITH_SCOPE,
         lambda s, z, g: api.update_dataset_from_dataframes__iter(iter([element(z, z.N, 100)]), s, UUID),
         "2+T get_versioned, 1 changed, I tail, 1+N*T put, 1+I put_if",
         "1+T get_versioned, 2 changed, 1+N*T put, 1+I put_if",
@@ -444,6 +470,19 @@ DATASET_CASES = [
         "2+T get_versioned, 1 changed, I+2*P*K*T tail, 1 put, P*T put_file, 1+I put_if",
         "1+T get_versioned, 2 changed, 2*P*K*T tail, 1 put, P*T put_file, 1+I put_if",
         make=stored_small,
+    ),
+    *(
+        Case(
+            verb,
+            "a row of each of P files",
+            run,
+            f"3 get_versioned, {1 + again} changed, I+3*P tail, 1+P put, 1+I put_if",
+            f"2 get_versioned, {2 + again} changed, 3*P tail, 1+P put, 1+I put_if",
+            make=stored_pairs,
+            where=one_table,
+        )
+        # A merge looks at the dataset before it reads its source.
+        for verb, run, again in ROW_VERBS
     ),
     Case(
         "copy_dataset",
@@ -584,6 +623,13 @@ def built(s: Any, z: Z) -> None:
             dataset_api.update_dataset_from_dataframes([], s, f"cube++{name}", metadata={"n": n})
 
 
+def built_pairs(s: Any, z: Z) -> None:
+    """P partitions of two rows in each dataset; `v1` tells the cells of one row from the others."""
+    first, others = frames(z, z.P), frames(z, z.P, z.P)
+    first["seed"] = changed_rows(z, first["seed"])
+    cube_api.build_cube({name: pa.concat_tables([rows, others[name]]) for name, rows in first.items()}, cube_of(z), s)
+
+
 def built_small(s: Any, z: Z) -> None:
     cube_api.build_cube(frames(z, z.P), cube_of(z), s)
     for n in range(1, z.K):
@@ -637,7 +683,7 @@ CUBE_CASES = [
     look("query_cube", "", lambda s, z, g: cubes.query_cube(cube_of(z), s), *LOADED),
     look(
         "query_cube",
-        "condition on an index",
+        "condition or `partition_by` on an index",
         lambda s, z, g: cubes.query_cube(cube_of(z), s, i0(z)),
         "D get_versioned, 1 list, 1+D*P tail",
         LOADED[1],
@@ -645,7 +691,7 @@ CUBE_CASES = [
     ),
     look(
         "query_cube",
-        "`partition_by` an index",
+        "condition or `partition_by` on an index",
         lambda s, z, g: cubes.query_cube(cube_of(z), s, partition_by="i0"),
         "D get_versioned, 1 list, 1+D*P tail",
         LOADED[1],
@@ -822,6 +868,15 @@ CUBE_CASES = [
         "1 list, 3*D get_versioned, 2*D changed, I tail, D put, D+I put_if",
         "1 list, 2*D get_versioned, 3*D changed, D put, D+I put_if",
         make=built,
+        where=several,
+    ),
+    Case(
+        "delete_cells",
+        "a cell of each of P partitions, D datasets",
+        lambda s, z, g: cubes.delete_cells(cube_of(z), s, C("v1") > 1.0),
+        "1 list, 3*D get_versioned, 2*D changed, 1+I+P+3*D*P tail, D+D*P put, D+I put_if",
+        "1 list, 2*D get_versioned, 3*D changed, P+3*D*P tail, D+D*P put, D+I put_if",
+        make=built_pairs,
         where=several,
     ),
     Case(

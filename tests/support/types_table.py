@@ -409,23 +409,25 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *rows])
 
 
+INTEGER_NAMES = {f"`{kind}`" for kind in (*SIGNED, *UNSIGNED)}
+
+
 def kinds_table(title: str, kinds: Sequence[Kind]) -> str:
-    """One row for neighbours of equal treatment."""
-    rows: list[list[str]] = []
+    """One row for all kinds of equal treatment."""
+    rows: dict[tuple[str, ...], list[str]] = {}
     for kind in kinds:
-        fate = fate_of(kind)
-        if rows and rows[-1][1:] == fate:
-            rows[-1][0] += f", {kind.name}"
-        else:
-            rows.append([kind.name, *fate])
-    return table([title, "stored as", "partition key", "secondary index"], rows)
+        stored, *roles = fate_of(kind)
+        fate = "the same width" if stored == kind.name.lower() and stored in INTEGER_NAMES else stored, *roles
+        rows.setdefault(fate, []).append(kind.name)
+    named = [[", ".join(names), *fate] for fate, names in rows.items()]
+    return table([title, "stored as", "partition key", "secondary index"], named)
 
 
 def fate_of(kind: Kind) -> list[str]:
     if kind.stored is None:
-        return [f"refused; {kind.instead}", "–", "–"]
-    key = "–" if kind.key is None else "yes" if kind.key == kind.stored else f"`{spelled(kind.key)}`"
-    return [f"`{spelled(kind.stored)}`", key, "yes" if kind.index else "–"]
+        return [f"refused; {kind.instead}", "", ""]
+    key = "" if kind.key is None else "yes" if kind.key == kind.stored else f"`{spelled(kind.key)}`"
+    return [f"`{spelled(kind.stored)}`", key, "yes" if kind.index else ""]
 
 
 def frames_table() -> str:
@@ -433,7 +435,7 @@ def frames_table() -> str:
     rows: list[list[str]] = []
     for kind, (_, plain, nullable, empty) in FRAMES.items():
         assert plain == empty
-        row = [f"`{spelled(kind)}`", shown(kind, plain), shown(kind, nullable) if nullable != plain else "the same"]
+        row = [f"`{spelled(kind)}`", shown(kind, plain), shown(kind, nullable) if nullable != plain else ""]
         if rows and pa.types.is_integer(kind) and row[0] == row[1]:
             row[1] = "the same"
             if "int" in rows[-1][0]:
@@ -441,7 +443,7 @@ def frames_table() -> str:
                 rows[-1][2] += f", {row[2]}"
                 continue
         rows.append(row)
-    return table(["stored as", "without nulls, or without rows", "with nulls"], rows)
+    return table(["stored as", "without nulls, or without rows", "with nulls, if other"], rows)
 
 
 def shown(kind: pa.DataType, dtype: str) -> str:

@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from typing import Any
 
 from pyarrow import RecordBatch, Schema, Table
@@ -23,6 +24,19 @@ class CSVWriter:
     def __enter__(self) -> CSVWriter: ...
     def __exit__(self, *error: object) -> None: ...
 
+class CSVStreamingReader:
+    @property
+    def schema(self) -> Schema: ...
+    def __iter__(self) -> Iterator[RecordBatch]: ...
+    def __enter__(self) -> CSVStreamingReader: ...
+    def __exit__(self, *error: object) -> None: ...
+
+def open_csv(
+    source: object,
+    read_options: ReadOptions | None = ...,
+    parse_options: ParseOptions | None = ...,
+    convert_options: ConvertOptions | None = ...,
+) -> CSVStreamingReader: ...
 def read_csv(
     source: object,
     read_options: ReadOptions | None = ...,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import check_flag
+from kartothek_cube.core.arrow.schema import unify
 from kartothek_cube.core.arrow.types import normal_type
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
@@ -16,11 +18,11 @@ from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.dataset.reference import DatasetRef, target_of
 from kartothek_cube.core.expressions.predicates import Predicates, columns_of, parse_predicates
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.rows.edits import DeleteRows, RowEdit, UpdateRows, Values, WhenMatched
+from kartothek_cube.core.rows.edits import DeleteRows, MergeRows, RowEdit, UpdateRows, Values, WhenMatched
 from kartothek_cube.core.rows.merge import WhenNotMatched, merge_rules, merge_source, plan_merge, with_source_types
 from kartothek_cube.core.rows.report import RowsReport
 from kartothek_cube.core.rows.rewrite import RewriteSpec, StoredFile, rewrite_spec
-from kartothek_cube.core.rows.run import RowsPlan, dry_report, plan_rows, stage_rows
+from kartothek_cube.core.rows.run import RowsPlan, StagedRows, dry_report, plan_rows, stage_rows
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -31,7 +33,7 @@ from kartothek_cube.core.text import did_you_mean
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
 from kartothek_cube.typing import Columns, IntoItems, IntoPredicates, StoreLike
 
-__all__ = ["delete_rows", "delete_rows_on", "merge_dataset", "merge_dataset_on", "update_rows"]
+__all__ = ["delete_rows", "delete_rows_on", "merge_dataset", "merge_dataset_on", "run_rows", "update_rows"]
 
 
 def delete_rows(
@@ -47,7 +49,7 @@ def delete_rows(
 
     Partition values, secondary indices and statistics of row groups say which files may have such
     rows; only files that have some are written anew, and files without other rows are removed. A
-    null satisfies no comparison, so rows with nulls stay. See the page *Rows*.
+    null satisfies ``!=`` and ``not in``, but no comparison by order. See the page *Rows*.
 
     Parameters
     ----------
@@ -114,7 +116,7 @@ def delete_rows_on(
     def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
         return _plan_where(target.store, base, spec, DeleteRows(parsed), executor)
 
-    return _run(target, plan, on_conflict, dry_run, executor)
+    return run_rows(target, plan, on_conflict, dry_run, executor)
 
 
 def update_rows(
@@ -185,7 +187,7 @@ def update_rows(
             edit = UpdateRows(parsed, new, spec.partition_keys, fixed, spec.uuid)
             return _plan_where(target.store, base, typed, edit, THREADS)
 
-        return _run(target, plan, on_conflict, dry_run, THREADS)
+        return run_rows(target, plan, on_conflict, dry_run, THREADS)
 
 
 def merge_dataset(
@@ -280,19 +282,25 @@ def merge_dataset_on(
 ) -> RowsReport:
     """Merge rows as `merge_dataset` does; the executor reads and writes the files."""
     target = target_of(store, dataset_uuid)
+    # A stream can be read only once, so bad arguments are refused before.
+    check_on_conflict(on_conflict)
+    if not check_flag(dry_run, "dry_run"):
+        check_store_can_commit(target.store)
     first = rewrite_spec(load_snapshot(target.store, target.uuid))
     rules = merge_rules(first, on, *when)
     with merge_source(data, first, rules) as source:
 
         def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
             typed = with_source_types(spec, source.rows.schema)
-            return plan_merge(target.store, base, typed, source, rules, executor)
+            edit = MergeRows(source, rules.when_matched, rules.deletes_others, spec.partition_keys)
+            planned = plan_merge(target.store, base, typed, edit, source, rules, executor)
+            return replace(planned, source=source.rows) if rules.inserts else planned
 
-        return _run(target, plan, on_conflict, dry_run, executor)
+        return run_rows(target, plan, on_conflict, dry_run, executor)
 
 
 def _required(predicates: IntoPredicates, uuid: str) -> Predicates:
-    parsed = parse_predicates(predicates)
+    parsed = parse_predicates(predicates) if predicates else None
     if parsed is None:
         raise InvalidInput(
             f"Which rows of dataset {uuid!r}? Predicates are needed: without them all rows would be meant. "
@@ -311,12 +319,13 @@ def _plan_where(store: Store, base: Snapshot, spec: RewriteSpec, edit: RowEdit, 
     return plan_rows(store, base, spec, edit, files, executor)
 
 
-def _run(
+def run_rows(
     target: DatasetRef,
     plan: Callable[[Snapshot, RewriteSpec], RowsPlan],
     on_conflict: object,
     dry_run: object,
     executor: Executor,
+    stage: Callable[[Store, RowsPlan, Executor], StagedRows] = stage_rows,
 ) -> RowsReport:
     """Plan on the newest state, write, commit; with "reapply" again if others came first."""
     mode, dry = check_on_conflict(on_conflict), check_flag(dry_run, "dry_run")
@@ -327,8 +336,8 @@ def _run(
         base = load_snapshot(target.store, target.uuid)
         planned = plan(base, rewrite_spec(base))
         if dry or not planned:
-            return replace(dry_report(planned), dry_run=dry)
-        staged = stage_rows(target.store, planned, executor)
+            return dry_report(planned, dry_run=dry)
+        staged = stage(target.store, planned, executor)
         commit_change(target.store, staged.change, base)
         return staged.report
 
@@ -367,10 +376,7 @@ def _scalar(value: object, field: pa.Field, spec: RewriteSpec) -> pa.Scalar:
             "change. Append the cell with its new address, and call delete_cells for the old one."
         )
     try:
-        plain = (
-            value if isinstance(value, pa.Scalar) else pa.scalar(value, None if pt.is_null(field.type) else field.type)
-        )
-        scalar = plain.cast(normal_type(plain.type) if pt.is_null(field.type) else field.type)
+        scalar = _exact(value, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidType(
             f"The value {value!r:.200} does not fit column {field.name!r} of dataset {spec.uuid!r}, "
@@ -378,4 +384,28 @@ def _scalar(value: object, field: pa.Field, spec: RewriteSpec) -> pa.Scalar:
         ) from None
     if field.name in spec.partition_keys and not scalar.is_valid:
         raise InvalidInput(f"Column {field.name!r} is a partition column of dataset {spec.uuid!r}; it cannot be null.")
+    return scalar
+
+
+def _exact(value: object, data_type: pa.DataType) -> pa.Scalar:
+    """The value in the type of its column; a null column takes any type.
+
+    Raises
+    ------
+    pyarrow.ArrowException, TypeError, ValueError, OverflowError
+        If the type cannot hold the whole value.
+    """
+    given = value if isinstance(value, pa.Scalar) else pa.scalar(value, None if pt.is_null(data_type) else data_type)
+    if pt.is_null(data_type):
+        return given.cast(normal_type(given.type))
+    unify([pa.schema([("value", data_type)]), pa.schema([("value", given.type)])], "the value")
+    scalar = given.cast(data_type)
+    plain, kept = value.as_py() if isinstance(value, pa.Scalar) else value, scalar.as_py()
+    # pyarrow cuts fractions, times of day and nanoseconds off, and takes numbers for days.
+    is_cut = pt.is_integer(data_type) and kept != plain
+    is_cut |= pt.is_date(data_type) and kept != plain and dt.datetime.combine(kept, dt.time()) != plain
+    is_cut |= pt.is_timestamp(data_type) and (isinstance(plain, int) or (getattr(plain, "nanosecond", 0) % 1000 > 0))
+    is_cut |= pt.is_floating(data_type) and kept in (float("inf"), float("-inf")) and kept != plain
+    if is_cut:
+        raise ValueError(f"it would become {kept!r}.")
     return scalar

@@ -9,7 +9,7 @@ from kartothek_cube.core.display.explain import Explanation, Step
 from kartothek_cube.core.display.html import Markup, details, escape, in_notebook, table_cell
 from kartothek_cube.errors import InvalidInput, Unsupported
 
-__all__ = ["render", "render_html", "render_json", "render_text"]
+__all__ = ["first_files", "render", "render_html", "render_json", "render_text"]
 
 _FORMATS = ("text", "html", "json")
 _SHOWN_FILES = 5
@@ -43,7 +43,7 @@ def render_text(explanation: Explanation) -> str:
             counts = f"{_count(row.before):>9}  {_count(row.after):>9}"
             lines.append(f"   {row.name:<{width}}  {counts}  {row.note}".rstrip())
     lines += ["", f"Files that are read: {len(explanation.files):,}"]
-    lines += [f"   {key}" for key in _first_files(explanation.files)]
+    lines += [f"   {key}" for key in first_files(explanation.files)]
     return "\n".join(lines)
 
 
@@ -55,7 +55,7 @@ def render_html(explanation: Explanation) -> str:
     head = '<tr><th>step</th><td></td><th class="n">before</th><th class="n">after</th><td></td></tr>'
     steps = "".join(f"<tbody>{_html_rows(step)}</tbody>" for step in explanation.steps)
     table = Markup(f"<strong>{escape(explanation.title)}</strong>{facts}<table><thead>{head}</thead>{steps}</table>")
-    files = "<br>".join(f"<code>{escape(key)}</code>" for key in _first_files(explanation.files))
+    files = "<br>".join(f"<code>{escape(key)}</code>" for key in first_files(explanation.files))
     return in_notebook(table, details(f"{len(explanation.files):,} files are read", Markup(files)))
 
 
@@ -87,6 +87,7 @@ def _count(n: int | None) -> str:
     return "" if n is None else f"{n:,}"
 
 
-def _first_files(files: Sequence[str]) -> list[str]:
+def first_files(files: Sequence[str]) -> list[str]:
+    """The first keys, and how many more there are."""
     more = len(files) - _SHOWN_FILES
     return [*files[:_SHOWN_FILES], *([f"… and {more:,} more"] if more > 0 else [])]

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any, TypeAlias
 
 from kartothek_cube.core.io.csv import CsvFormat
 from kartothek_cube.core.io.file_format import DATA_SUFFIX, FileFormat
 from kartothek_cube.core.io.parquet import CODECS, AdaptiveParquetFormat, ParquetFormat, are_small_chunks
-from kartothek_cube.core.io.parquet_source import first_codec, open_file, unpacked_bytes
+from kartothek_cube.core.io.parquet_source import column_bounds, first_codec, open_file, unpacked_bytes
 from kartothek_cube.core.io.reader import file_rows
 from kartothek_cube.core.stores.contract import Store
 
-__all__ = ["FileFigures", "file_figures", "format_like", "grouped_like"]
+__all__ = ["FileBounds", "FileFigures", "file_figures", "format_like", "grouped_like"]
+
+FileBounds: TypeAlias = tuple[tuple[Any, Any] | None, ...]
+"""Minimum and maximum of some columns of a file; None where they are unknown."""
 
 # Compressed CSV takes a multiple of its size in memory.
 _TEXT_FACTOR = 8
@@ -33,6 +37,8 @@ class FileFigures:
         The codec of its first column chunk.
     group_rows : int | None
         Rows of its first row group, if it has several.
+    bounds : FileBounds
+        Those of the columns that were asked for.
     """
 
     rows: int
@@ -40,13 +46,14 @@ class FileFigures:
     unpacked: int
     codec: str | None = None
     group_rows: int | None = None
+    bounds: FileBounds = ()
 
 
-def file_figures(store: Store, uuid: str, key: str) -> FileFigures:
-    """Read the footer of a file of a dataset; of CSV all rows."""
+def file_figures(store: Store, uuid: str, key: str, dimensions: Sequence[str] = ()) -> FileFigures:
+    """Read the footer of a file of a dataset, with bounds of some columns; of CSV all rows."""
     if not key.endswith(DATA_SUFFIX):
         size = store.tail(key, 0)[1]
-        return FileFigures(file_rows(store, key, uuid), size, _TEXT_FACTOR * size)
+        return FileFigures(file_rows(store, key, uuid), size, _TEXT_FACTOR * size, bounds=(None,) * len(dimensions))
     with open_file(store, key, uuid) as source:
         metadata = source.metadata
         groups = range(metadata.num_row_groups)
@@ -54,7 +61,8 @@ def file_figures(store: Store, uuid: str, key: str) -> FileFigures:
         # 12 bytes: the magic numbers at both ends and the length of the footer.
         size = sum(c.total_compressed_size for c in chunks) + metadata.serialized_size + 12
         group_rows = source.rows([0]) if len(groups) > 1 else None
-        return FileFigures(metadata.num_rows, size, unpacked_bytes(chunks), first_codec(source), group_rows)
+        bounds = tuple(column_bounds(source, name) for name in dimensions)
+        return FileFigures(metadata.num_rows, size, unpacked_bytes(chunks), first_codec(source), group_rows, bounds)
 
 
 def format_like(keys: Sequence[str], figures: Sequence[FileFigures], columns: int, *, adaptive: bool) -> FileFormat:

@@ -22,6 +22,7 @@ __all__ = [
     "ParquetSource",
     "check_rows",
     "chunk_spans",
+    "column_bounds",
     "column_positions",
     "column_statistics",
     "first_codec",
@@ -155,6 +156,24 @@ def column_statistics(chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema) ->
     # Timestamps outside of Python's datetime; in older pyarrow, decimals stored as integers.
     except (OverflowError, ValueError, NotImplementedError):
         return None, None, nullable
+
+
+def column_bounds(source: ParquetSource, column: str) -> tuple[Any, Any] | None:
+    """Minimum and maximum of a column in the whole file; None if they are unknown.
+
+    They are unknown where there may be nulls or NaN, which statistics leave out.
+    """
+    if column not in source.positions:
+        return None
+    descriptor = source.metadata.schema.column(source.positions[column][0])
+    groups = [g for g in range(source.metadata.num_row_groups) if source.rows([g])]
+    found = [column_statistics(chunk, descriptor) for (chunk, *_) in source.chunks(groups, {column})]
+    # A nested column has the statistics of its parts.
+    is_plain = descriptor.path == column and not pa.types.is_float16(source.schema.field(column).type)
+    is_known = found and not any(low is None or isinstance(low, float) or nullable for low, _, nullable in found)
+    if not (is_plain and is_known):
+        return None
+    return min(low for low, _, _ in found), max(high for _, high, _ in found)
 
 
 class ParquetSource:

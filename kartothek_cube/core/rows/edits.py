@@ -124,6 +124,8 @@ class UpdateRows:
                 raise InvalidType(f"{subject} returned {given} for column {name!r}, which is {expected}. Cast it.")
             if name in self.fixed and not after.column(name).equals(before.column(name)):
                 raise InvalidInput(f"{subject} changed column {name!r}, which addresses the cells of a cube.")
+            if name in self.partition_keys and after.column(name).null_count:
+                raise InvalidInput(f"{subject} returned nulls for the partition column {name!r}.")
         return after
 
 
@@ -164,6 +166,7 @@ class MergeRows:
             found = take_rows(self.source.rows.select(self.source.values), positions[is_matched].astype(np.int64))
             new = {name: found.column(name) for name in found.column_names}
             changed, moves = _with_values(rows, is_matched, new, self.partition_keys)
+        # A row without a value in a key matches nothing, so it counts among the others.
         gone = np.zeros(len(positions), dtype=bool)
         if self.when_matched == "delete":
             gone |= is_matched
@@ -185,6 +188,7 @@ def _with_values(
     for name, values in new.items():
         field, old = rows.schema.field(name), rows.column(name)
         if name in partition_keys:
+            # A null that a partition column gets here is refused when its path is made.
             moves[mask] |= ~pc.equal(old.filter(chosen), values).fill_null(False).to_numpy()
         replaced = _replaced(old, mask, values.cast(field.type))
         changed = changed.set_column(changed.schema.get_field_index(name), field, replaced)
@@ -193,6 +197,7 @@ def _with_values(
 
 def _replaced(column: pa.ChunkedArray, mask: Mask, values: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column with other values where the mask is true."""
+    # One copy of the column, for types of any kind; `replace_with_mask` knows no lists and structs.
     order = np.arange(len(column))
     order[mask] = len(column) + np.arange(len(values))
     both = pa.concat_arrays([*column.chunks, *values.chunks]) if len(column) else pa.array([], column.type)

@@ -15,11 +15,11 @@ import pyarrow.types as pt
 from kartothek_cube.core.arrow.schema import unify
 from kartothek_cube.core.arrow.spool import Spool
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.rows.edits import MergeRows, WhenMatched
+from kartothek_cube.core.rows.edits import RowEdit, WhenMatched
 from kartothek_cube.core.rows.rewrite import RewriteSpec
 from kartothek_cube.core.rows.run import RowsPlan, plan_rows, stored_files
 from kartothek_cube.core.rows.search import partitions_with_keys
-from kartothek_cube.core.rows.source import MergeSource, check_keys, check_no_nulls
+from kartothek_cube.core.rows.source import MergeSource, SourceKeys, check_keys, check_no_nulls
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.text import did_you_mean
@@ -27,7 +27,17 @@ from kartothek_cube.core.write.arguments import column_names
 from kartothek_cube.core.write.input_rows import InputPartition, as_items, chunk_bytes, elements_in
 from kartothek_cube.errors import InvalidInput, UnknownColumn, Unsupported
 
-__all__ = ["MergeRules", "WhenNotMatched", "merge_rules", "merge_source", "plan_merge", "with_source_types"]
+__all__ = [
+    "MergeRules",
+    "WhenNotMatched",
+    "check_partition_values",
+    "merge_rules",
+    "merge_source",
+    "plan_merge",
+    "source_schema",
+    "typed_rows",
+    "with_source_types",
+]
 
 WhenNotMatched: TypeAlias = Literal["insert", "ignore"]
 
@@ -100,11 +110,12 @@ def merge_source(data: object, spec: RewriteSpec, rules: MergeRules) -> Iterator
     first = next(tables, None)
     if first is None:
         raise InvalidInput(f"There are no rows to be merged into dataset {spec.uuid!r}, not even a frame without rows.")
-    schema = _source_schema(first.schema, spec, rules)
+    schema = source_schema(first.schema, spec, rules)
     with Spool(schema, chunk_bytes()) as spool:
         for rows in chain([first], tables):
-            typed = _typed(rows, schema, spec.uuid)
+            typed = typed_rows(rows, schema, spec.uuid)
             check_no_nulls(typed, rules.on, spec.uuid)
+            check_partition_values(typed, spec.partition_keys, spec.uuid)
             spool.add(typed)
         source = MergeSource(spool.table(), rules.on)
         check_keys(source, spec.uuid)
@@ -118,8 +129,14 @@ def _rows(element: InputPartition, spec: RewriteSpec) -> pa.Table:
     return tables[0]
 
 
-def _source_schema(given: pa.Schema, spec: RewriteSpec, rules: MergeRules) -> pa.Schema:
-    """The columns of the source in the types of the dataset."""
+def source_schema(given: pa.Schema, spec: RewriteSpec, rules: MergeRules) -> pa.Schema:
+    """The columns of the source in the types of the dataset.
+
+    Raises
+    ------
+    InvalidInput, UnknownColumn
+        If a column is missing, unknown or of another type.
+    """
     _check_known(given.names, spec, "The rows to be merged have")
     needed = [*rules.on, *(spec.partition_keys if rules.inserts else ())]
     missing = [c for c in dict.fromkeys(needed) if c not in given.names]
@@ -132,7 +149,8 @@ def _source_schema(given: pa.Schema, spec: RewriteSpec, rules: MergeRules) -> pa
     return pa.schema([w if pt.is_null(f.type) else f for f, w in zip(known, wide, strict=True)])
 
 
-def _typed(rows: pa.Table, schema: pa.Schema, uuid: str) -> pa.Table:
+def typed_rows(rows: pa.Table, schema: pa.Schema, uuid: str) -> pa.Table:
+    """Rows of the source in the types of `source_schema`; InvalidInput if a value does not fit."""
     if sorted(rows.column_names) != sorted(schema.names):
         raise InvalidInput(
             f"The rows to be merged into dataset {uuid!r} have the columns {schema.names}, but some of them "
@@ -152,6 +170,13 @@ def _typed(rows: pa.Table, schema: pa.Schema, uuid: str) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
+def check_partition_values(rows: pa.Table, partition_keys: Sequence[str], uuid: str) -> None:
+    """Raise if a partition column of the source has nulls, which no path can name."""
+    nulls = [c for c in partition_keys if c in rows.column_names and rows.column(c).null_count]
+    if nulls:
+        raise InvalidInput(f"The rows to be merged into dataset {uuid!r} have nulls in the partition columns {nulls}.")
+
+
 def with_source_types(spec: RewriteSpec, schema: pa.Schema) -> RewriteSpec:
     """The spec with types for columns that were null throughout."""
     fields = [schema.field(f.name) if pt.is_null(f.type) and f.name in schema.names else f for f in spec.schema]
@@ -162,7 +187,8 @@ def plan_merge(
     store: Store,
     base: Snapshot,
     spec: RewriteSpec,
-    source: MergeSource,
+    edit: RowEdit,
+    source: SourceKeys,
     rules: MergeRules,
     executor: Executor = THREADS,
 ) -> RowsPlan:
@@ -173,17 +199,15 @@ def plan_merge(
     InvalidInput
         If ``when_matched`` is "error" and a row has a key of the source.
     """
-    edit = MergeRows(source, rules.when_matched, rules.deletes_others, spec.partition_keys)
     mask = partitions_with_keys(store, base, source)
     plan = plan_rows(store, base, spec, edit, stored_files(base, spec.table, mask | rules.deletes_others), executor)
-    is_new = np.ones(source.rows.num_rows, dtype=bool)
+    is_new = np.ones(source.num_rows, dtype=bool)
     for match in plan.matches:
         if match.found.sources is not None:
             is_new[match.found.sources] = False
     if rules.when_matched == "error" and not is_new.all():
-        key = source.rows.select(list(rules.on)).slice(int(np.argmin(is_new)), 1).to_pylist()[0]
         raise InvalidInput(
             f"Dataset {spec.uuid!r} has rows with {int(np.count_nonzero(~is_new)):,} of the keys that are to be "
-            f'merged, e.g. {key}, and when_matched is "error".'
+            f'merged, e.g. {source.key(int(np.argmin(is_new)))}, and when_matched is "error".'
         )
-    return replace(plan, source=source.rows, is_new=is_new) if rules.inserts else plan
+    return replace(plan, is_new=is_new) if rules.inserts else plan

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kartothek_cube.core.commit.dataset_write import stage_prepared
 from kartothek_cube.core.io.file_figures import FileFigures, file_figures, format_like, grouped_like
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.cube_columns import CubeColumns, cube_columns
@@ -18,6 +19,8 @@ from kartothek_cube.core.rows.edits import Found, RowEdit
 from kartothek_cube.core.runtime.executor import READ_FILES, Executor, map_files
 from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.write.input_rows import InputPartition
+from kartothek_cube.core.write.prepare import WriteRequest, prepare
 from kartothek_cube.core.write.receipt import PartitionRows, Receipt
 from kartothek_cube.core.write.stage import StageRequest, stage_part
 from kartothek_cube.errors import InvalidRequest, Unsupported
@@ -26,6 +29,8 @@ __all__ = ["Match", "RewriteSpec", "Rewritten", "StoredFile", "find_matches", "r
 
 # The rows of a file, the rows of the new one, and its bytes.
 _COPIES = 3
+# Rows of several files that move become one file for each partition, unless they are many.
+_FEW_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,18 +134,23 @@ class Rewritten:
         The new file; None if no row stays.
     moved : pyarrow.Table
         Rows that belong to other partitions now.
+    added : tuple of Receipt
+        Files with such rows that are written already.
     """
 
     label: str
     receipt: Receipt | None
     moved: pa.Table
+    added: tuple[Receipt, ...] = ()
 
 
 def find_matches(
     store: Store, spec: RewriteSpec, edit: RowEdit, files: Sequence[StoredFile], executor: Executor
 ) -> list[Match]:
     """The matches of each file. Only what decides is decoded: columns, and row groups."""
-    return list(map_files(partial(_find, store, spec, edit), files, executor=executor, store=store, phase=READ_FILES))
+    # Heavy: the columns of a file with a million rows take some tenths of a second.
+    work = partial(_find, store, spec, edit)
+    return list(map_files(work, files, executor=executor, heavy=True, store=store, phase=READ_FILES))
 
 
 def _find(store: Store, spec: RewriteSpec, edit: RowEdit, file: StoredFile) -> Match:
@@ -150,10 +160,18 @@ def _find(store: Store, spec: RewriteSpec, edit: RowEdit, file: StoredFile) -> M
 
 
 def rewrite_files(
-    store: Store, spec: RewriteSpec, edit: RowEdit, matches: Sequence[Match], executor: Executor
+    store: Store,
+    spec: RewriteSpec,
+    edit: RowEdit,
+    matches: Sequence[Match],
+    executor: Executor,
+    new_rows: WriteRequest | None = None,
 ) -> Iterator[Rewritten]:
-    """Write the files that take the places of those with changes."""
-    work, phase = partial(_rewrite, store, spec, edit), Phase("write", "files")
+    """Write the files that take the places of those with changes.
+
+    With ``new_rows`` also files with the rows that moved, unless these are few.
+    """
+    work, phase = partial(_rewrite, store, spec, edit, new_rows), Phase("write", "files")
     return map_files(work, matches, executor=executor, heavy=True, store=store, weight=_weight, phase=phase)
 
 
@@ -161,17 +179,22 @@ def _weight(match: Match) -> int:
     return 0 if match.figures is None or match.removes_all else _COPIES * match.figures.unpacked
 
 
-def _rewrite(store: Store, spec: RewriteSpec, edit: RowEdit, match: Match) -> Rewritten:
+def _rewrite(store: Store, spec: RewriteSpec, edit: RowEdit, new_rows: WriteRequest | None, match: Match) -> Rewritten:
     file, figures = match.file, match.figures
+    # Nothing of the file stays, so it is not even read again.
     if figures is None or match.removes_all:
         return Rewritten(file.label, None, spec.schema.empty_table())
     request = FileRequest(spec.uuid, spec.schema, tuple(spec.schema.names))
     after = edit.apply(read_rows(store, file.key, request, file.values))
+    moved, added = after.moved, list[Receipt]()
+    if new_rows is not None and moved.nbytes > _FEW_BYTES:
+        added = stage_prepared(store, new_rows, prepare(new_rows, InputPartition(new_id(), {spec.table: moved})))
+        moved = moved.slice(0, 0)
     if not after.kept.num_rows:
-        return Rewritten(file.label, None, after.moved)
+        return Rewritten(file.label, None, moved, tuple(added))
     # The values as the path of a file has them: a label of another library may say anything.
     texts = dict(decode_key(file.key).pairs)
     label = label_of([(column, texts[column]) for column in spec.partition_keys], new_id())
     part = PartitionRows(file.values, label, after.kept.select(spec.stored))
     receipt = stage_part(store, spec.staging(file.key, figures), part, spec.schema)
-    return Rewritten(file.label, receipt, after.moved)
+    return Rewritten(file.label, receipt, moved, tuple(added))

@@ -23,9 +23,19 @@ from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.arguments import plan_update
 from kartothek_cube.core.write.input_rows import chunk_bytes
+from kartothek_cube.core.write.prepare import WriteRequest
 from kartothek_cube.core.write.receipt import Receipt
 
-__all__ = ["RowsPlan", "StagedRows", "dry_report", "plan_rows", "stage_rows", "stored_files"]
+__all__ = [
+    "RowsPlan",
+    "StagedRows",
+    "dry_report",
+    "new_rows_request",
+    "plan_rows",
+    "stage_rows",
+    "stored_files",
+    "with_all_columns",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +109,7 @@ def plan_rows(
     return RowsPlan(base, spec, edit, matches, spec.schema.empty_table(), np.zeros(0, dtype=bool))
 
 
-def dry_report(plan: RowsPlan) -> RowsReport:
+def dry_report(plan: RowsPlan, *, dry_run: bool = True) -> RowsReport:
     """What the plan would do."""
     removed = [match for match in plan.touched if match.removes_all]
     return replace(
@@ -107,7 +117,7 @@ def dry_report(plan: RowsPlan) -> RowsReport:
         files_rewritten=len(plan.touched) - len(removed),
         files_removed=len(removed),
         bytes=sum(m.figures.size for m in plan.touched if m.figures is not None and not m.removes_all),
-        dry_run=True,
+        dry_run=dry_run,
     )
 
 
@@ -124,24 +134,37 @@ def _report(plan: RowsPlan) -> RowsReport:
     )
 
 
-def stage_rows(store: Store, plan: RowsPlan, executor: Executor = THREADS) -> StagedRows:
-    """Write the new files of a plan, invisible until the change is committed."""
+def stage_rows(
+    store: Store,
+    plan: RowsPlan,
+    executor: Executor = THREADS,
+    inserted: Sequence[Receipt] = (),
+    new_rows: WriteRequest | None = None,
+) -> StagedRows:
+    """Write the new files of a plan, invisible until the change is committed.
+
+    ``inserted`` are files of new rows that somebody else has written already. With ``new_rows`` the
+    executor writes rows that move to other partitions, too.
+    """
     base, spec, receipts = plan.base, plan.spec, list[Receipt]()
-    places, gone = dict[str, str](), list[str]()
+    places, gone, landed = dict[str, str](), list[str](), list[Receipt]()
     limit = chunk_bytes()
     with Spool(spec.schema, limit) as moved:
-        for rewritten in rewrite_files(store, spec, plan.edit, plan.touched, executor):
+        # Rows that move are gathered first: written by each task, they would be many small files.
+        for rewritten in rewrite_files(store, spec, plan.edit, plan.touched, executor, new_rows):
             gone.append(rewritten.label)
             moved.add(rewritten.moved)
+            landed += rewritten.added
             if rewritten.receipt is not None:
                 receipts.append(rewritten.receipt)
                 places[rewritten.receipt.label] = rewritten.label
         rows = moved.table()
         everything = np.ones(rows.num_rows, dtype=bool)
         blocks = chain(_blocks(rows, everything, limit), _blocks(plan.source, plan.is_new, limit))
-        added = _stage_added(store, plan, blocks)
+        added = (*_stage_added(store, plan, blocks), *landed, *inserted)
     report = replace(
         _report(plan),
+        inserted=plan.inserted + sum(receipt.rows for receipt in inserted),
         files_rewritten=len(receipts),
         files_removed=len(gone) - len(receipts),
         files_added=len(added),
@@ -162,14 +185,19 @@ def stage_rows(store: Store, plan: RowsPlan, executor: Executor = THREADS) -> St
 
 def _stage_added(store: Store, plan: RowsPlan, tables: Iterable[pa.Table]) -> tuple[Receipt, ...]:
     """New files in the partitions that the rows name."""
+    items = ({"data": {plan.spec.table: with_all_columns(rows, plan.spec.schema)}} for rows in tables)
+    return stage_data(store, new_rows_request(plan), items).receipts
+
+
+def new_rows_request(plan: RowsPlan) -> WriteRequest:
+    """How files of new rows are written."""
     spec = plan.spec
+    # As the verbs for cubes and for datasets write new files.
     serializer = None if spec.cube is None else AdaptiveParquetFormat()
-    request = plan_update(spec.uuid, plan.base, serializer=serializer, sort_partitions_by=list(spec.sort_columns))
-    items = ({"data": {spec.table: _with_all_columns(rows, spec.schema)}} for rows in tables)
-    return stage_data(store, request, items).receipts
+    return plan_update(spec.uuid, plan.base, serializer=serializer, sort_partitions_by=list(spec.sort_columns))
 
 
-def _with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows with all columns of a schema; those that are missing are null."""
     columns = [rows.column(f.name) if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type) for f in schema]
     return pa.table(columns, schema=schema)

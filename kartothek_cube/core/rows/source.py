@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,35 @@ from kartothek_cube.core.arrow.key_index import KeyIndex, Positions
 from kartothek_cube.core.expressions.predicates import Clause, Predicates
 from kartothek_cube.errors import InvalidInput
 
-__all__ = ["MergeSource", "check_keys", "check_no_nulls"]
+__all__ = ["MergeSource", "SourceKeys", "check_keys", "check_no_nulls"]
+
+
+class SourceKeys(Protocol):
+    """The keys of a merge, wherever its rows are."""
+
+    @property
+    def on(self) -> tuple[str, ...]:
+        """The key columns; none has nulls."""
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows, each with another key."""
+
+    @property
+    def listed(self) -> frozenset[str]:
+        """The key columns whose values are known: where an index or partition values have them."""
+
+    def distinct(self, column: str) -> pa.Array:
+        """The distinct values of a key column."""
+
+    def combinations(self, columns: Sequence[str]) -> pa.Table:
+        """All combinations of values of some key columns, perhaps several times."""
+
+    def range_of(self, column: str) -> tuple[Clause, ...]:
+        """A condition that all values of a key column satisfy."""
+
+    def key(self, number: int) -> dict[str, Any]:
+        """The key of a row."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +69,28 @@ class MergeSource:
     def __reduce__(self) -> tuple[object, ...]:
         return MergeSource, (self.rows, self.on)
 
+    # Built once: all threads that look for keys share it.
     @cached_property
     def _index(self) -> KeyIndex:
         return KeyIndex(self.rows, self.on, few_hits=True)
+
+    @property
+    def num_rows(self) -> int:
+        """As in `SourceKeys`."""
+        return int(self.rows.num_rows)
+
+    @property
+    def listed(self) -> frozenset[str]:
+        """As in `SourceKeys`."""
+        return frozenset(self.on)
+
+    def combinations(self, columns: Sequence[str]) -> pa.Table:
+        """As in `SourceKeys`."""
+        return self.rows.select(list(columns))
+
+    def key(self, number: int) -> dict[str, Any]:
+        """As in `SourceKeys`."""
+        return dict(self.rows.select(list(self.on)).slice(number, 1).to_pylist()[0])
 
     def positions(self, rows: pa.Table) -> Positions:
         """For each of these rows the position of the source row with its key, or -1."""
@@ -58,7 +106,7 @@ class MergeSource:
         return (clauses,) if clauses else None
 
     def range_of(self, column: str) -> tuple[Clause, ...]:
-        """The clauses of `ranges` on one column."""
+        """The clauses of `ranges` on one column: the least and the greatest value, or none."""
         return self._ranges[column]
 
     @cached_property
@@ -74,10 +122,14 @@ def _range(column: str, values: pa.Array) -> tuple[Clause, ...]:
     data_type = values.type
     # Other types have no order in conditions, or constants that lose digits.
     is_plain = pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_string(data_type)
-    if not len(values) or not (is_plain or pt.is_date(data_type)):
+    is_time = pt.is_date(data_type) or (pt.is_timestamp(data_type) and data_type.tz is None and data_type.unit != "ns")
+    if not len(values) or not (is_plain or is_time):
         return ()
     ends = pc.min_max(values)
-    return Clause(column, ">=", ends["min"].as_py()), Clause(column, "<=", ends["max"].as_py())
+    try:
+        return Clause(column, ">=", ends["min"].as_py()), Clause(column, "<=", ends["max"].as_py())
+    except (OverflowError, ValueError):  # Python knows no years beyond 9999
+        return ()
 
 
 def check_keys(source: MergeSource, dataset: str) -> None:
@@ -85,10 +137,9 @@ def check_keys(source: MergeSource, dataset: str) -> None:
     positions = source.positions(source.rows)
     others = np.flatnonzero(positions != np.arange(len(positions)))
     if len(others):
-        key = source.rows.select(list(source.on)).slice(int(others[0]), 1).to_pylist()[0]
         raise InvalidInput(
-            f"The rows to be merged into dataset {dataset!r} have the key {key} twice. Which of the two rows should "
-            "win? Give one row for each key."
+            f"The rows to be merged into dataset {dataset!r} have the key {source.key(int(others[0]))} twice. "
+            "Which of the two rows should win? Give one row for each key."
         )
 
 

@@ -11,11 +11,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow._fast.from_buffers import bit_array, where_valid
+from kartothek_cube.core.arrow._fast.from_buffers import bit_array, overwrite, where_valid
 from kartothek_cube.core.arrow.key_index import KeyIndex, Positions
-from kartothek_cube.core.arrow.sort_keys import BoolArray, ascends, pack_one, stable_order, take_rows
+from kartothek_cube.core.arrow.sort_keys import BoolArray, ascends, pack, pack_one, stable_order, take_rows
 
-__all__ = ["BuildSide", "JoinedRows", "RowSelection", "TakeIndices", "join_cells", "newest_rows", "rows_at"]
+__all__ = [
+    "BuildSide",
+    "JoinedRows",
+    "RowSelection",
+    "TakeIndices",
+    "join_cells",
+    "newest_rows",
+    "rows_at",
+    "with_overlays",
+]
 
 # Copy the selected rows when they are under 1/4 of the table, so that the rest can be freed.
 _FEW = 4
@@ -149,6 +158,33 @@ def constant_array(value: object, data_type: pa.DataType, rows: int) -> pa.Array
         return pa.nulls(rows, data_type)
     # Faster than pyarrow.repeat.
     return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array([rows]), pa.array([value], data_type)))
+
+
+def with_overlays(tables: Sequence[pa.Table], cells: Sequence[str]) -> pa.Table:
+    """The rows of several files, older ones first. The caller must not use the tables any more.
+
+    If the first one is sorted by cell and has all cells of the others, their rows replace its rows.
+    Then only columns are copied that cannot be changed in place, such as texts.
+    """
+    base, rest = tables[0], pa.concat_tables(tables[1:] or [tables[0].slice(0, 0)])
+    if not base.num_rows or not rest.num_rows:
+        return pa.concat_tables(tables)
+    keys, newer = pack([base, rest], cells)
+    places = np.minimum(np.searchsorted(keys, newer), len(keys) - 1)
+    if not (keys[1:] > keys[:-1]).all() or not (keys[places] == newer).all():
+        return pa.concat_tables(tables)
+    order = np.arange(len(keys))
+    order[places] = np.arange(len(keys), len(keys) + len(newer))
+    indices = TakeIndices(pa.array(order), None)
+
+    def replaced(name: str) -> pa.ChunkedArray:
+        column, values = base.column(name), rest.column(name)
+        # Equal keys are the same values, but for zeros of different sign.
+        if (name in cells and not pa.types.is_floating(column.type)) or overwrite(column, places, values):
+            return column
+        return rows_at(pa.chunked_array([*column.chunks, *values.chunks], column.type), indices)
+
+    return pa.table([replaced(field.name) for field in base.schema], schema=base.schema)
 
 
 def newest_rows(table: pa.Table, cells: Sequence[str]) -> pa.Table:

@@ -23,7 +23,7 @@ from kartothek_cube.core.io.reader import FileRequest, read_rows, read_together
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR
-from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, join_cells, newest_rows
+from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, join_cells, newest_rows, with_overlays
 from kartothek_cube.cube.query.groups import DatasetFiles, Group, GroupContext, GroupPartition
 from kartothek_cube.cube.query.intention import DatasetRole
 
@@ -195,7 +195,7 @@ class PartitionLoader:
         request = _request(context, role, safe, (c.column for c in late))
         pairs = zip(files.keys, files.values, strict=True)
         reads = [partial(read_rows, self._store, key, request, _file_values(values, request)) for key, values in pairs]
-        table = pa.concat_tables(list(self._each(reads)))
+        table = with_overlays(list(self._each(reads)), role.dimensions)
         if late:
             table = newest_rows(table, role.dimensions)
             table = filter_table(table, matching_rows(table, (late,)))

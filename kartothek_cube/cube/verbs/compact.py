@@ -50,15 +50,17 @@ def compact_cube(
 
     Neighbouring files with the same partition values are merged and sorted by the dimension
     columns. If several have a row for a cell, the newest one stays; no query could see the others.
-    Files of half of ``target_rows`` or more stay as they are, and so do schemas, indices and
-    metadata. The old files become garbage, which `cleanup_cube` removes.
+    Files of half of ``target_rows`` or more stay as they are, unless a newer file overrides some of
+    their cells, or they override some of an older one: such files are merged whatever their size.
+    Schemas, indices and metadata stay. The old files become garbage, which `cleanup_cube` removes.
 
     Parameters
     ----------
     cube, store
         As in `query_cube`.
     target_rows : int, default 1,000,000
-        Maximum of rows in a merged file. The rows of one such file are in memory at a time.
+        Maximum of rows in a merged file, or the rows of its largest input if these are more. The
+        rows of all files that become one, or that share cells, are in memory at a time.
     conditions : Condition, Conjunction or iterable of Condition, optional
         Conditions on the cube's partition columns, which select physical partitions. A dataset that
         is partitioned by none of these columns is left alone, unless ``ktk_cube_dataset_ids`` names
@@ -66,7 +68,7 @@ def compact_cube(
     ktk_cube_dataset_ids : str or iterable of str, optional
         Only these datasets; by default all.
     dry_run : bool, default False
-        Only report what would be done. Footers of files are read.
+        Only report what would be done. Footers and key columns are read, as described below.
     df_serializer : FileFormat, optional
         The format of the merged files, e.g. ``ParquetSerializer("ZSTD")``. By default the format of
         the newest input, in Parquet also its codec, but ZSTD instead of SNAPPY if small files
@@ -96,6 +98,11 @@ def compact_cube(
     Notes
     -----
     Each dataset gets a commit of its own. Their order does not matter, as no answer changes.
+
+    Planning reads the footer of each file that has a neighbour. Where a physical partition does not
+    become one file anyway, the footers tell which files have overlapping ranges in all dimension
+    columns. Of these the dimension columns are read and compared. CSV files have no known ranges,
+    nor have columns of floats or with nulls: they overlap all others.
 
     Examples
     --------
@@ -243,7 +250,8 @@ def compact_dataset(
     -----
     Rows are read and written piece by piece, in about ``options(bytes_in_flight=...)`` of memory. A
     dataset of a cube is compacted as by `compact_cube`: each file is sorted by its dimension
-    columns and has the newest row of each cell.
+    columns and has the newest row of each cell, and files that share cells are merged whatever
+    their size.
 
     Examples
     --------

@@ -20,7 +20,7 @@ from kartothek_cube.spark.write.rows import Rows
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["BUCKET", "Layout", "arranged", "bucket_column", "cut_columns", "make_layout"]
+__all__ = ["BUCKET", "Layout", "arranged", "bucket_column", "cut_columns", "make_layout", "with_plain_names"]
 
 BUCKET = "__kartothek_cube_bucket"
 
@@ -123,17 +123,8 @@ def arranged(frame: DataFrame, rows: Rows, layout: Layout, width: int) -> DataFr
     After a shuffle, rows of equal partition values and bucket are in one task, in any order.
     """
     # Not sorted by Spark: Arrow sorts in a fraction of the time.
-    # Spark resolves columns by name even by position: dots, backticks and names that differ in case
-    # only would fail.
-    plain = {name: f"c{i}" for i, name in enumerate(frame.columns)}
+    arranged, plain = with_plain_names(frame)
     types = {plain[f.name]: f.dataType for f in frame.schema.fields}
-    # Under a collation "a" and "A" may be one value, but they are two values in a file.
-    binary = {
-        c: F.col(c).cast("string")
-        for c, data_type in types.items()
-        if isinstance(data_type, st.StringType) and data_type.collation != "UTF8_BINARY"
-    }
-    arranged = frame.toDF(*plain.values()).withColumns(binary) if binary else frame.toDF(*plain.values())
     if not layout.shuffle:
         return arranged if layout.ratio is None else arranged.coalesce(layout.tasks(width))
     hashed = [plain[n] for n in layout.buckets_of(rows)]
@@ -141,6 +132,21 @@ def arranged(frame: DataFrame, rows: Rows, layout: Layout, width: int) -> DataFr
         arranged = arranged.withColumn(BUCKET, bucket_column({c: types[c] for c in hashed}, layout.num_buckets))
     keys = [BUCKET if c == BUCKET else plain[c] for c in cut_columns(layout, rows)]
     return arranged.repartition(layout.tasks(width), *keys) if keys else arranged.repartition(1)
+
+
+def with_plain_names(frame: DataFrame) -> tuple[DataFrame, dict[str, str]]:
+    """The columns under names that Spark resolves, texts without a collation; and these names."""
+    # Spark resolves columns by name even by position: dots, backticks and names that differ in case
+    # only would fail.
+    plain = {name: f"c{i}" for i, name in enumerate(frame.columns)}
+    # Under a collation "a" and "A" may be one value, but they are two values in a file.
+    binary = {
+        plain[f.name]: F.col(plain[f.name]).cast("string")
+        for f in frame.schema.fields
+        if isinstance(f.dataType, st.StringType) and f.dataType.collation != "UTF8_BINARY"
+    }
+    renamed = frame.toDF(*plain.values())
+    return renamed.withColumns(binary) if binary else renamed, plain
 
 
 def bucket_column(types: Mapping[str, st.DataType], num_buckets: int) -> Column:

@@ -19,6 +19,7 @@ from kartothek_cube import (
     verify_cube,
 )
 from kartothek_cube.core.dataset.history import history
+from kartothek_cube.core.rows.report import RowsReport
 from kartothek_cube.core.stores.memory import MemoryStore
 from tests.support.browser import CHROMIUM, opened
 from tests.support.report_cubes import CUBE, full_store
@@ -42,6 +43,12 @@ def notebook(*shown, theme=""):
     return f"<!doctype html><html><meta charset='utf-8'><body{attribute} style='{style}'>{body}</body></html>"
 
 
+def changed_rows(dataset):
+    """The report of a change of rows."""
+    files = tuple(f"{dataset}/table/p={n}/{n:032x}.parquet" for n in range(9))
+    return RowsReport(dataset, 12_345_678, 12_345_678, 0, 4, 8, 2, 1, 4_991, 123_456_789, "0f" * 16, files=files)
+
+
 def awkward():
     """A cube of many datasets with very long names, and what is left of it after most of its files
     are gone.
@@ -62,7 +69,8 @@ def awkward():
     for key in store.list("", recursive=True).keys:
         if "very_long" in key and "/" in key:
             store.delete(key)
-    return *shown, verify_cube(cube, store), cube_report(cube, store)
+    rows = changed_rows(f"{cube.uuid_prefix}++seed")
+    return *shown, rows, verify_cube(cube, store), cube_report(cube, store)
 
 
 def pages():
@@ -71,7 +79,14 @@ def pages():
     plan = plan_cube_query(CUBE, store, C("q") == 2, partition_by="i1")
     first = history("cube++seed", store)["commit"].iloc[-1]
     report, changes = cube_report(CUBE, store, changed_since=first), describe_cube_changes(CUBE, store, first)
-    tables = (describe_cube("cube", store), plan, collect_stats(CUBE, store), changes, verify_cube(CUBE, store))
+    tables = (
+        describe_cube("cube", store),
+        plan,
+        collect_stats(CUBE, store),
+        changes,
+        changed_rows("cube++seed"),
+        verify_cube(CUBE, store),
+    )
     return {
         "report": report.replace("<details>", "<details open>"),
         "notebook": notebook(*tables),

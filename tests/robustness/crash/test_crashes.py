@@ -37,6 +37,7 @@ UUID, NEW = "uuid", "new"
 NOW = options(grace=timedelta(0), retain=timedelta(0))
 ONE = pa.table({"p": ["a", "b"], "i1": [1, 2], "v1": [1.0, 2.0]})
 TWO = pa.table({"p": ["b", "c"], "i1": [2, 3], "v1": [3.0, 4.0]})
+MERGED = pa.table({"p": ["a", "d"], "i1": [2, 9], "v1": [7.0, 8.0]})
 CUBE = Cube(["x"], ["p"], "cube", index_columns=["i1"])
 SEED = pa.table({"x": [0, 1], "p": [0, 1], "i1": [1, 2], "v1": [1.0, 2.0]})
 MORE = pa.table({"x": [1, 2], "p": [1, 2], "i1": [3, 4], "v1": [5.0, 6.0]})
@@ -136,6 +137,18 @@ DATASETS = {
     "commit": Verb(staged, build),
     "build index": Verb(lambda s: api.build_dataset_indices(s, UUID, ["v1"]), build, again=True),
     "compact": Verb(lambda s: api.compact_dataset(UUID, s), grown, again=True),
+    "delete rows": Verb(lambda s: api.delete_rows(UUID, s, [[("i1", "==", 2)]]), grown, again=True),
+    "delete all rows": Verb(lambda s: api.delete_rows(UUID, s, [[("i1", ">", 0)]]), grown, again=True),
+    "update rows": Verb(lambda s: api.update_rows(UUID, s, [[("i1", "==", 2)]], {"v1": 9.0}), grown, again=True),
+    "move rows": Verb(lambda s: api.update_rows(UUID, s, [[("i1", "<=", 2)]], {"p": "c"}), grown, again=True),
+    "merge": Verb(lambda s: api.merge_dataset(MERGED, s, UUID, "i1"), grown, again=True),
+    "merge from files": Verb(
+        lambda s: api.merge_dataset(
+            iter([MERGED]), s, UUID, "i1", when_not_matched_by_source="delete", options=options(bytes_in_flight=1)
+        ),
+        grown,
+        again=True,
+    ),
     "undo": Verb(lambda s: api.undo(UUID, s), grown),
     "copy": Verb(lambda s: api.copy_dataset(UUID, s, NEW), build, again=True, refused=(AlreadyExists,)),
     "copy onto": Verb(lambda s: api.copy_dataset(UUID, s, NEW, overwrite=True), both, again=True),

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
@@ -16,12 +16,15 @@ import pyarrow as pa
 
 from kartothek_cube.api.dataset import (
     compact_dataset,
+    delete_rows,
     garbage_collect_dataset,
+    merge_dataset,
     read_table_arrow,
     store_dataframes_as_dataset,
     stream_table,
     undo,
     update_dataset_from_dataframes,
+    update_rows,
     verify_dataset,
 )
 from kartothek_cube.core.commit import commit as commit_module
@@ -86,6 +89,7 @@ class Settings:
     stickiness: float = 0.5
     leaps: float = 0.1
     retries: int = 10
+    rows: bool = False
 
 
 def settings_of(seed: int) -> Settings:
@@ -207,12 +211,17 @@ class World:
         actor = self.scheduler.actor
         assert actor is not None
         order = self._order[actor.name]
-        assert order.change is None
+        assert order.change is None, "only rows are found again"
         order.change, order.base = pending.change, pending.base
         self.orders[pending.change.commit] = order
         self._committing += 1
         try:
             return _GROUP_COMMIT(key, pending, work)
+        except CommitConflict:
+            if order.edit is not None:
+                # The rows may be found again, in another change or none.
+                order.change = None
+            raise
         finally:
             self._committing -= 1
 
@@ -385,12 +394,13 @@ class _Player:
 
     def play(self) -> None:
         settings = self.world.settings
+        verbs = [*VERBS, *(ROW_VERBS if settings.rows else ())]
         with self.options():
             for _ in range(settings.writes):
                 if settings.leaps and self.random.random() < settings.leaps:
                     self.world.leap(self.random.choice(LEAPS))
                 try:
-                    self.random.choices([v for v, _ in VERBS], [w for _, w in VERBS])[0](self)
+                    self.random.choices([v for v, _ in verbs], [w for _, w in verbs])[0](self)
                 except SimulatedCrash:
                     self.born()
 
@@ -449,6 +459,30 @@ class _Player:
         predicates = self.random.choice([None, None, [[("p", "==", "a")]]])
         with self.world.ordered(order), _absent():
             compact_dataset(UUID, self.store, target_rows=self.random.choice([4, 10, 1000]), predicates=predicates)
+
+    def delete_rows(self) -> None:
+        predicate, holds = self.random.choice(PREDICATES)
+        order = Order("delete rows", edit=lambda row: None if holds(row) else row)
+        with self.world.ordered(order), _absent():
+            delete_rows(UUID, self.store, predicate, on_conflict=self.random.choice(RULES))
+
+    def update_rows(self) -> None:
+        predicate, holds = self.random.choice(PREDICATES)
+        column, value = self.random.choice([("i1", 1), ("i2", "u"), ("p", "c"), ("p", "a")])
+        at = NAMES.index(column)
+        order = Order("update rows", edit=lambda row: (*row[:at], value, *row[at + 1 :]) if holds(row) else row)
+        with self.world.ordered(order), _absent():
+            update_rows(UUID, self.store, predicate, {column: value}, on_conflict=self.random.choice(RULES))
+
+    def merge(self) -> None:
+        known = self.world.versions[-1].state.rows if self.world.versions else []
+        keys = sorted({row[0] for row in known})
+        old = self.random.sample(keys, min(len(keys), self.random.randint(0, 3)))
+        source = {row[0]: row for row in self.world.fresh_rows(self.random)}
+        source |= {x: (x, self.random.choice("abc"), self.random.randrange(3), "u") for x in old}
+        order = Order("merge", tuple(source.values()), edit=lambda row: source.get(row[0], row))
+        with self.world.ordered(order), _absent():
+            merge_dataset(frame(order.rows), self.store, UUID, "x", on_conflict=self.random.choice(RULES))
 
     def undo(self) -> None:
         commits = [commit for version in self.world.versions[-6:] for commit in version.commits]
@@ -585,10 +619,21 @@ VERBS: list[tuple[Callable[[_Player], None], int]] = [
     (_Player.verify, 1),
 ]
 
+ROW_VERBS: list[tuple[Callable[[_Player], None], int]] = [
+    (_Player.delete_rows, 3),
+    (_Player.update_rows, 5),
+    (_Player.merge, 7),
+]
 
-def run_dataset(seed: int) -> World:
+
+def run_rows(seed: int) -> World:
+    """One run in which rows are changed, too."""
+    return run_dataset(seed, rows=True)
+
+
+def run_dataset(seed: int, *, rows: bool = False) -> World:
     """One run; an error has the trace as a note."""
-    world = World(settings_of(seed))
+    world = World(replace(settings_of(seed), rows=rows))
     try:
         world.run()
     except BaseException as error:

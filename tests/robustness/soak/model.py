@@ -50,6 +50,8 @@ class Order:
     base: Snapshot | None = None
     target: str | None = None
     outcome: str = "open"
+    # What becomes of a row of the dataset: None where it is deleted.
+    edit: Callable[[Row], Row | None] | None = None
 
     def labelled(self) -> dict[str, tuple[Row, ...]]:
         """The new partitions: one for each value of p."""
@@ -65,6 +67,8 @@ def applied(order: Order, state: State, base: State | None, states: Mapping[str,
     careful = change.on_conflict == "raise"
     if order.kind == "compact":
         return _compacted(order, state)
+    if order.edit is not None:
+        return _edited(order, order.edit, state, base)
     new = order.labelled()
     if order.kind == "overwrite":
         if careful and base is not None:
@@ -134,4 +138,36 @@ def _compacted(order: Order, state: State) -> State:
             partitions[merged] = tuple(row for part in inputs[merged] for row in state.partitions[part])
         elif label not in removed:
             partitions[label] = rows
+    return replace(state, partitions=partitions)
+
+
+def _edited(order: Order, edit: Callable[[Row], Row | None], state: State, base: State | None) -> State:
+    """Files that had rows to change are replaced in place, then come moved rows, then those whose
+    key the writer had not seen.
+    """
+    change = order.change
+    assert change is not None
+    assert base is not None
+    removed = set(change.removed.to_pylist())
+    assert removed <= set(state.partitions), "rows of a file were changed that was not there any more"
+    assert removed >= {label for label, rows in base.partitions.items() if any(edit(row) != row for row in rows)}
+    replacing = {old: new for new, old in change.places.items()}
+    partitions: dict[str, tuple[Row, ...]] = {}
+    moved: list[Row] = []
+    for label, rows in state.partitions.items():
+        after = [(row, edit(row)) for row in rows]
+        kept = tuple(new for row, new in after if new is not None and new[1] == row[1])
+        if label not in removed:
+            partitions[label] = rows
+        elif kept:
+            partitions[replacing[label]] = kept
+        moved += [new for row, new in after if label in removed and new is not None and new[1] != row[1]]
+    seen = {row[0] for row in base.rows}
+    inserted = [row for row in order.rows if row[0] not in seen]
+    added = [receipt for receipt in change.receipts if receipt.label not in change.places]
+    values = [{row[1] for row in block} for block in (moved, inserted)]
+    assert [receipt.values["p"] for receipt in added] == [p for block in values for p in sorted(block)]
+    for i, receipt in enumerate(added):
+        block = moved if i < len(values[0]) else inserted
+        partitions[receipt.label] = tuple(row for row in block if row[1] == receipt.values["p"])
     return replace(state, partitions=partitions)

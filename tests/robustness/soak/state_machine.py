@@ -13,9 +13,9 @@ from collections import Counter
 from typing import Any
 
 from tests.robustness.soak.cube_world import run_cube
-from tests.robustness.soak.dataset_world import run_dataset
+from tests.robustness.soak.dataset_world import run_dataset, run_rows
 
-WORLDS: dict[str, Any] = {"dataset": run_dataset, "cube": run_cube}
+WORLDS: dict[str, Any] = {"dataset": run_dataset, "rows": run_rows, "cube": run_cube}
 
 
 def say(text: str) -> None:

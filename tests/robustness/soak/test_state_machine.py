@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from tests.robustness.soak.cube_world import run_cube
-from tests.robustness.soak.dataset_world import run_dataset
+from tests.robustness.soak.dataset_world import run_dataset, run_rows
 
 pytestmark = pytest.mark.slow
 
@@ -19,6 +19,12 @@ CUBE_SEEDS = (100, 136, *range(6))
 @pytest.mark.parametrize("seed", DATASET_SEEDS)
 def test_a_dataset_is_as_one_write_after_the_other_makes_it(seed):
     world = run_dataset(seed)
+    assert world.scheduler.steps > 0
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_changes_of_rows_find_what_is_there_when_they_land(seed):
+    world = run_rows(seed)
     assert world.scheduler.steps > 0
 
 

@@ -87,3 +87,9 @@ def run(folder: Path) -> Callable[..., Ran]:
         return Ran(RUNNER.invoke(cli, list(arguments), input=typed))
 
     return run
+
+
+@pytest.fixture
+def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Questions are asked, and `typed` answers them."""
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda self: self.name == "<stdin>")

@@ -21,6 +21,9 @@ ARGUMENTS = {
     "undo": ["seed"],
     "query": ["--where", "x > 1"],
     "changes": ["--since", "2024-01-01"],
+    "delete-rows": ["--where", "x > 1", "--dry-run"],
+    "forget": ["--where", "x > 1", "--dry-run"],
+    "merge": ["rows.parquet", "--dry-run"],
 }
 CALLS = [[name, *ARGUMENTS.get(name, [])] for name in COMMANDS if name != "sql"]  # takes no cube
 NEEDS_CUBE = [call for call in CALLS if call[0] != "check-migration"]
@@ -28,20 +31,21 @@ NEEDS_CUBE = [call for call in CALLS if call[0] != "check-migration"]
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call[0])
 def test_every_command_says_what_it_did_not_find(run, folder, call):  # cube 247
+    what = "dataset" if call[0] == "merge" else "cube"
     (folder / "broken.yml").write_text("dataset: [", encoding="utf-8")
     (folder / "types.yml").write_text("dataset: {type: nope}", encoding="utf-8")
     for options, message in {
         ("--skv", "missing.yml"): "Error: Could not open load store YAML: ",
         ("--skv", "broken.yml"): "Error: Could not parse provided YAML file: ",
         ("--store", "nope"): "Error: Could not find store nope in skv.yml",
-        ("--skv", "types.yml"): "Error: Could not load cube: " if call in NEEDS_CUBE else "Error: ",
+        ("--skv", "types.yml"): f"Error: Could not load {what}: " if call in NEEDS_CUBE else "Error: ",
     }.items():
         ran = run(*options, "my_cube", *call)
         assert (ran.code, ran.out) == (2, "")
         assert message in ran.err
     ran = run("nope", *call)
     assert (ran.code, ran.out) == (2, "")
-    assert "Error: Could not load cube: " in ran.err
+    assert f"Error: Could not load {what}: " in ran.err
 
 
 def test_where_a_cube_is_not_there_those_that_are_there_are_named(run):

@@ -10,7 +10,7 @@ import pytest
 
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io.parquet import AdaptiveParquetFormat, ParquetFormat, read_columns
-from kartothek_cube.core.io.parquet_source import ParquetSource, open_file
+from kartothek_cube.core.io.parquet_source import ParquetSource, column_bounds, open_file
 from kartothek_cube.core.io.reader import FileRequest, file_rows, read_rows
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -448,3 +448,37 @@ def test_file_that_vanishes_while_it_is_read_is_named():
 
     with pytest.raises(KeyNotFound, match=KEY):
         vanish_and_read()
+
+
+# --- bounds of a column ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pa.array([3, 1, 2, 9, 5]), (1, 9)),
+        (pa.array([3, 1, 200, 9, 5], pa.uint8()), (1, 200)),
+        (pa.array(["b", "a", "ä", "ab", "z"]), ("a", "ä")),
+        (pa.array([dt.date(2026, 1, n) for n in (5, 2, 3, 4, 1)]), (dt.date(2026, 1, 1), dt.date(2026, 1, 5))),
+        (pa.array([3, 1, None, 9, 5]), None),
+        (pa.array([0.5, float("nan"), 1.0, 2.0, 3.0]), None),
+        (pa.array([0.5, 1.0, 2.0, 3.0, 4.0], pa.float32()).dictionary_encode(), None),
+        (pa.array(np.arange(5, dtype=np.float16)), None),
+        (pa.array([[1], [2], [3], [4], [5]]), None),
+        (pa.array([], pa.int64()), None),
+        (pa.nulls(5), None),
+    ],
+)
+def test_bounds_of_a_column_are_those_of_all_row_groups(store, values, expected):
+    put(store, {"x": values}, chunk_size=2)
+    with open_file(store, KEY, "uuid") as source:
+        assert column_bounds(source, "x") == expected
+        assert column_bounds(source, "y") is None
+
+
+def test_without_statistics_bounds_are_unknown(store):
+    file = pa.BufferOutputStream()
+    pq.write_table(pa.table({"x": [1, 2]}), file, write_statistics=False)
+    store.put(KEY, memoryview(file.getvalue()))
+    with open_file(store, KEY, "uuid") as source:
+        assert column_bounds(source, "x") is None

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kartothek_cube.core.io.file_figures import FileFigures
 from kartothek_cube.core.maintenance.compaction.plan import (
     CellOrder,
+    Overlay,
     cell_order,
     check_target_rows,
+    files_to_compare,
     neighbours,
     newest_cells,
+    overlays,
     plan_compaction,
     whole_partitions,
 )
-from kartothek_cube.core.io.file_figures import FileFigures
 from kartothek_cube.core.maintenance.compaction.report import CompactionReport
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.partitions import PartitionColumns
@@ -133,6 +140,121 @@ def test_the_address_of_a_cell_is_what_the_cube_knows():
     snapshot = dataset("p=1/q=1", keys=("p", "q"))
     assert cell_order(snapshot, ["x", "y"], ["p"]) == CellOrder(("x",), ("p",))
     assert cell_order(snapshot, ["x", "q"], ["p"]) == CellOrder(("x",), ("p", "q"))
+
+
+# --- overlays -------------------------------------------------------------------------------------
+
+
+def overlay_plan(contents, target, bounds=None):
+    """The plan for files with these cells, all of one physical partition."""
+    snapshot = dataset(*[""] * len(contents), keys=())
+    runs = neighbours(snapshot, everything(snapshot), CellOrder(("x",), ()))
+    bounds = bounds or [((min(cells), max(cells)),) if cells else (None,) for cells in contents]
+    figures = {
+        f"uuid/table/f{i}.parquet": FileFigures(len(cells), 1, 1, bounds=bounds[i]) for i, cells in enumerate(contents)
+    }
+    compared = files_to_compare(snapshot, runs, figures, target)
+    found = [
+        Overlay(tuple(positions[i] for i in overlay.files), overlay.rows)
+        for positions in compared
+        for overlay in overlays([np.array(sorted(contents[i]), dtype=np.int64) for i in positions])
+    ]
+    return compared, plan_compaction(snapshot, runs, figures, target, None, found)
+
+
+def test_a_small_overlay_is_folded_into_a_large_file():
+    compared, folding = overlay_plan([range(100), [3, 50]], 20)
+    assert compared == [[0, 1]]
+    assert merged(folding) == [[0, 1]]
+    assert (folding.merges[0].pieces, folding.overlaid, folding.files_after) == (1, 2, 1)
+
+
+def test_files_without_common_cells_are_not_rewritten():
+    # The bounds of the second file overlap those of the first one, those of the third do not.
+    compared, folding = overlay_plan([range(0, 100, 2), range(1, 100, 2), range(200, 250)], 20)
+    assert compared == [[0, 1]]
+    assert folding.merges == ()
+
+
+def test_files_between_the_parts_of_an_overlay_stay():
+    _, folding = overlay_plan([range(100), range(200, 300), [7], range(300, 400), [8]], 20)
+    assert merged(folding) == [[0, 2, 4]]
+
+
+def test_overlays_of_one_file_are_folded_at_once_and_small_files_grouped_as_ever():
+    _, folding = overlay_plan([range(100), [1], [200], [1, 2], [201], [150], [300]], 20)
+    assert merged(folding) == [[0, 1, 3], [4, 5, 6]]
+    assert folding.overlaid == 3
+
+
+def test_small_files_that_become_one_are_not_compared():
+    compared, folding = overlay_plan([[1, 2], [2, 3], [3, 4]], 20)
+    assert compared == []
+    assert (merged(folding), folding.overlaid) == ([[0, 1, 2]], 0)
+
+
+def test_small_files_of_one_cell_are_not_torn_apart():
+    # By their number of rows, 0 and 1 would become a file, and 2 and 3.
+    _, folding = overlay_plan([[1, 2], [3, 4], [5, 6], [1, 8]], 5)
+    assert merged(folding) == [[1, 2], [0, 3]]
+
+
+def test_more_rows_than_the_target_are_cut_into_equal_files():
+    _, folding = overlay_plan([range(20), range(20, 40), range(15, 25)], 20)
+    assert merged(folding) == [[0, 1, 2]]
+    assert (folding.merges[0].pieces, folding.files_after) == (2, 2)
+    _, folding = overlay_plan([range(50), [1]], 20)  # somebody has made a file this large
+    assert folding.merges[0].pieces == 1
+
+
+@pytest.mark.parametrize("unknown", [(None,), ()])
+def test_without_bounds_keys_are_compared(unknown):
+    compared, folding = overlay_plan([range(100), [500], [3]], 20, [unknown] * 3)
+    assert compared == [[0, 1, 2]]
+    assert merged(folding) == [[0, 2]]
+
+
+def test_bounds_of_any_dimension_tell_files_apart():
+    bounds = [((0, 9), ("a", "c")), ((5, 20), ("d", "f")), ((8, 9), ("b", "b"))]
+    compared, _ = overlay_plan([range(100)] * 3, 20, bounds)
+    assert compared == [[0, 2]]
+    compared, _ = overlay_plan([range(100)] * 2, 20, [((dt.date(2026, 1, 1),) * 2,), ((dt.datetime(2026, 1, 2),) * 2,)])
+    assert compared == [[0, 1]]
+
+
+CELLS = st.sets(st.integers(0, 25), max_size=12)
+
+
+@given(st.lists(CELLS, max_size=8), st.integers(1, 14))
+def test_files_change_as_a_naive_model_says(contents, target):
+    newest = {cell: number for number, cells in enumerate(contents) for cell in sorted(cells)}
+    _, folding = overlay_plan(contents, target)
+    groups = merged(folding)
+    # Each file is rewritten at most once, and none that is large without a common cell.
+    assert len({i for group in groups for i in group}) == sum(map(len, groups))
+    for i in {i for group in groups for i in group}:
+        others = set().union(*(cells for j, cells in enumerate(contents) if j != i))
+        assert 2 * len(contents[i]) < target or contents[i] & others
+    files = {i: dict.fromkeys(cells, i) for i, cells in enumerate(contents)}
+    after = {i: [file] for i, file in files.items() if not any(i in group for group in groups)}
+    for group, merge in zip(groups, folding.merges, strict=True):
+        rows = sorted({cell: i for number in group for cell, i in files[number].items()}.items())
+        ends = [n * len(rows) // merge.pieces for n in range(merge.pieces + 1)]
+        after[group[-1]] = [dict(rows[a:b]) for a, b in pairwise(ends)]
+        assert max(map(len, after[group[-1]])) <= max(target, *(len(contents[i]) for i in group))
+    found = [file for _, pieces in sorted(after.items()) for file in pieces]
+    assert {cell: i for file in found for cell, i in file.items()} == newest
+    # No file overrides another, and so there is nothing left to do.
+    assert sum(map(len, found)) == len(newest)
+    _, again = overlay_plan([set(file) for file in found], target)
+    assert again.merges == ()
+
+
+def test_a_plan_says_which_files_share_cells():
+    _, folding = overlay_plan([range(100), [3, 50], [200], [201]], 20)
+    text = folding.explain()
+    assert "overlaid            4          2  share cells, of which the newest row stays" in text
+    assert "small               2          2  with less than 10 rows, beside another such one" in text
 
 
 def test_labels_and_values_are_those_of_the_partition():

@@ -1,4 +1,4 @@
-"""Arrays that share the memory of others instead of copying it."""
+"""Arrays that share or reuse the memory of others instead of copying it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.sort_keys import BoolArray
+from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray
 from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
 
-__all__ = ["bit_array", "one_value", "where_valid"]
+__all__ = ["bit_array", "one_value", "overwrite", "where_valid"]
 
 
 def bit_array(mask: BoolArray) -> pa.Array:
@@ -28,6 +28,26 @@ def where_valid(column: pa.ChunkedArray, valid: pa.Array) -> pa.ChunkedArray:
         return pc.if_else(valid, column, pa.scalar(None, column.type))
     # The values without nulls become the values of the result, `valid` its null bitmap.
     return pa.chunked_array([pa.Array.from_buffers(column.type, len(column), [valid.buffers()[1], chunk.buffers()[1]])])
+
+
+def overwrite(column: pa.ChunkedArray, positions: IntArray, values: pa.ChunkedArray) -> bool:
+    """Write values into the memory of a column, if that is possible; whether it was.
+
+    Nobody else may use the column. Of equal positions the last value counts.
+    """
+    if not uses_fast_paths() or column.num_chunks != 1 or column.null_count or values.null_count:
+        return False
+    chunk, data_type = column.chunk(0), column.type
+    if not pa.types.is_primitive(data_type) or data_type.bit_width not in (8, 16, 32, 64) or chunk.offset:
+        return False
+    # What was just decoded is mutable, but not a part of a buffer, such as the bytes of a store.
+    buffer, numbers = chunk.buffers()[1], np.dtype(f"i{data_type.bit_width // 8}")
+    if buffer is None or not buffer.is_mutable:
+        return False
+    new = values.combine_chunks()
+    target, source = np.frombuffer(buffer, numbers), np.frombuffer(new.buffers()[1], numbers)
+    target[positions] = source[new.offset : new.offset + len(new)]
+    return True
 
 
 def one_value(buffer: pa.Buffer) -> pa.Array:

@@ -19,7 +19,7 @@ _SHOWN_PARTITIONS = 20
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Neighbouring files of one physical partition that become one.
+    """Files of one physical partition that become one, or a few where the rows are too many.
 
     Attributes
     ----------
@@ -33,6 +33,10 @@ class Merge:
         Table → keys of the input files, in the same order. A partition may lack a table.
     figures : Mapping[str, tuple of FileFigures]
         Table → figures of these files.
+    pieces : int
+        Files that the rows are written to.
+    overlaid : int
+        Number of inputs that are known to override cells of others, or to be overridden.
     """
 
     label: str
@@ -40,6 +44,8 @@ class Merge:
     inputs: tuple[str, ...]
     files: Mapping[str, tuple[str, ...]]
     figures: Mapping[str, tuple[FileFigures, ...]]
+    pieces: int = 1
+    overlaid: int = 0
 
     @property
     def folder(self) -> str:
@@ -74,7 +80,8 @@ class CompactionPlan:
     uuid : str
         The dataset.
     target_rows : int
-        Maximum of rows in a merged file. Files of half as many rows or more stay as they are.
+        Maximum of rows in a merged file. Files of half as many rows or more stay as they are,
+        unless they share cells.
     merges : tuple of Merge
         The merges, one for each new partition.
     total, selected, neighbouring : int
@@ -115,7 +122,12 @@ class CompactionPlan:
     @property
     def files_after(self) -> int:
         """Files after the merge."""
-        return sum(len(m.files) for m in self.merges)
+        return sum(m.pieces * len(m.files) for m in self.merges)
+
+    @property
+    def overlaid(self) -> int:
+        """Files that are merged because they override cells of others, or are overridden."""
+        return sum(m.overlaid for m in self.merges)
 
     @property
     def rows_before(self) -> int:
@@ -241,12 +253,16 @@ def _explanation(plan: CompactionPlan, outcome: Sequence[tuple[str, str]], shown
         ("bytes", f"{plan.bytes_before:,}"),
         *outcome,
     )
-    merged = sum(len(m.inputs) for m in plan.merges)
+    merged, overlaid = sum(len(m.inputs) for m in plan.merges), plan.overlaid
     half = f"with less than {-(-plan.target_rows // 2):,} rows, beside another such one"
     search = (
         StepRow("asked for", plan.total, plan.selected, "whole physical partitions"),
         StepRow("neighbours", plan.selected, plan.neighbouring, "beside one of the same physical partition"),
-        StepRow("small", plan.neighbouring, merged, half),
+        *(
+            [StepRow("overlaid", plan.neighbouring, overlaid, "share cells, of which the newest row stays")]
+            * bool(overlaid)
+        ),
+        StepRow("small", plan.neighbouring - overlaid, merged - overlaid, half),
     )
     steps = (Step("Search", "stored partitions", search), Step("Merging", "files", _merge_rows(plan, shown)))
     return Explanation(f"Compaction of dataset {plan.uuid!r}", facts, steps, tuple(plan.files()))
@@ -258,7 +274,10 @@ def _merge_rows(plan: CompactionPlan, shown: int | None) -> tuple[StepRow, ...]:
         folders.setdefault(merge.folder, []).append(merge)
     rows = []
     for folder, merges in list(folders.items())[:shown]:
-        before, after = sum(sum(map(len, m.files.values())) for m in merges), sum(len(m.files) for m in merges)
+        before, after = (
+            sum(sum(map(len, m.files.values())) for m in merges),
+            sum(m.pieces * len(m.files) for m in merges),
+        )
         note = f"{pluralize(sum(m.rows for m in merges), 'row')}, {sum(m.bytes for m in merges):,} bytes"
         rows.append(StepRow(folder or "all rows", before, after, note))
     more = len(folders) - len(rows)

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.sort_keys import pack
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.expressions.evaluate import Mask
 from kartothek_cube.core.expressions.predicates import Predicates, columns_of
-from kartothek_cube.core.io.file_figures import file_figures, format_like
+from kartothek_cube.core.io.file_figures import FileFigures, file_figures, format_like
 from kartothek_cube.core.io.file_format import FileFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.maintenance.compaction.plan import (
     CellOrder,
+    Overlay,
+    files_to_compare,
     neighbours,
     newest_cells,
+    overlays,
     plan_compaction,
     whole_partitions,
 )
@@ -43,6 +47,8 @@ __all__ = ["Compaction", "MergeSpec", "plan_files", "run_compaction", "selected_
 # Shares of the bytes in flight: rows that are read, rows that wait for their row group, rows that
 # are encoded, and encoded bytes.
 _SHARES = 4
+# A value of a key column, decoded and packed.
+_CELL_BYTES = 32
 
 
 def selected_partitions(store: Store, base: Snapshot, predicates: Predicates | None) -> Mask:
@@ -73,7 +79,8 @@ def plan_files(
 ) -> CompactionPlan:
     """Plan the compaction of some physical partitions.
 
-    Reads the footers of files that have a neighbour, and no others.
+    Reads the footers of files that have a neighbour, and no others. With an ``order``, also the key
+    columns of files whose bounds overlap.
 
     Raises
     ------
@@ -89,8 +96,47 @@ def plan_files(
     runs = neighbours(base, selected, order)
     columns = [files for run in runs for files in base.partitions.take(run).files.values()]
     keys = [key for files in columns for key in files.drop_null().to_pylist()]
-    figures = map_files(partial(file_figures, store, base.uuid), keys, executor=executor, store=store)
-    return plan_compaction(base, runs, dict(zip(keys, figures, strict=True)), target_rows, selected)
+    dimensions = () if order is None else order.dimensions
+    found = map_files(
+        partial(file_figures, store, base.uuid, dimensions=dimensions), keys, executor=executor, store=store
+    )
+    figures = dict(zip(keys, found, strict=True))
+    overlaid: list[Overlay] = []
+    # A dataset of a cube has one table; of several, a partition might override only in one.
+    if order is not None and len(base.partitions.files) == 1:
+        compared = files_to_compare(base, runs, figures, target_rows)
+        overlaid = _overlays(store, base, compared, figures, order, executor)
+    return plan_compaction(base, runs, figures, target_rows, selected, overlaid)
+
+
+def _overlays(
+    store: Store,
+    base: Snapshot,
+    compared: Sequence[Sequence[int]],
+    figures: Mapping[str, FileFigures],
+    order: CellOrder,
+    executor: Executor,
+) -> list[Overlay]:
+    """The overlays among some files, from their key columns."""
+    if not compared:
+        return []
+    (files,) = base.partitions.files.values()
+    keys = [tuple(files.take(pa.array(positions)).to_pylist()) for positions in compared]
+    request = FileRequest(base.uuid, base.schema, order.dimensions)
+
+    def weight(names: tuple[str, ...]) -> int:
+        return sum(_CELL_BYTES * (1 + len(order.dimensions)) * figures[name].rows for name in names)
+
+    found = map_files(partial(_overlays_of, store, request), keys, executor=executor, store=store, weight=weight)
+    return [
+        Overlay(tuple(positions[i] for i in overlay.files), overlay.rows)
+        for positions, of_files in zip(compared, found, strict=True)
+        for overlay in of_files
+    ]
+
+
+def _overlays_of(store: Store, request: FileRequest, keys: Sequence[str]) -> list[Overlay]:
+    return overlays(pack(list(map_in_threads(lambda key: read_rows(store, key, request), keys)), request.columns))
 
 
 # --- execution ----------------------------------------------------------------------------------
@@ -167,7 +213,8 @@ def run_compaction(
 
     phase = Phase("write", "merges")
     staged = map_files(partial(_stage, store, spec), merges, executor=executor, heavy=True, weight=weight, phase=phase)
-    receipts = tuple(chain.from_iterable(staged))
+    staged_merges = list(staged)
+    receipts = tuple(chain.from_iterable(staged_merges))
     change = Change(
         base.uuid,
         receipts,
@@ -176,7 +223,7 @@ def run_compaction(
         spec.index_columns,
         removed=pa.array([label for m in merges for label in m.inputs], type=pa.string()),
         # The position of the newest input, so that rows override each other as before.
-        places={m.label: m.inputs[-1] for m in merges},
+        places={r.label: m.inputs[-1] for m, of_merge in zip(merges, staged_merges, strict=True) for r in of_merge},
         data_change=False,
     )
     commit_change(store, change, base)
@@ -191,18 +238,29 @@ def _share() -> int:
 def _stage(store: Store, spec: MergeSpec, merge: Merge) -> list[Receipt]:
     if spec.order is None:
         return [_stage_stream(store, spec, merge, table) for table in merge.files]
-    return [_stage_sorted(store, spec, merge, table, spec.order.dimensions) for table in merge.files]
+    dimensions = spec.order.dimensions
+    return [receipt for table in merge.files for receipt in _stage_sorted(store, spec, merge, table, dimensions)]
 
 
-def _stage_sorted(store: Store, spec: MergeSpec, merge: Merge, table: str, dimensions: tuple[str, ...]) -> Receipt:
-    """The merged file of a dataset of a cube: sorted by cell, with the newest row of each."""
+def _stage_sorted(
+    store: Store, spec: MergeSpec, merge: Merge, table: str, dimensions: tuple[str, ...]
+) -> list[Receipt]:
+    """The merged files of a dataset of a cube: sorted by cell, with the newest row of each."""
     keys = merge.files[table]
     request = FileRequest(spec.dataset, spec.schemas[table], tuple(spec.stored(table).names))
     tables = list(map_in_threads(lambda key: read_rows(store, key, request), keys))
     rows = newest_cells(tables, keys, dimensions, spec.dataset)
     serializer = spec.format(merge, table)
     staging = StageRequest(spec.dataset, spec.partition_keys, spec.index_columns, dimensions, serializer, table)
-    return stage_part(store, staging, PartitionRows(merge.values, merge.label, rows), spec.schemas[table])
+    ends = [number * len(rows) // merge.pieces for number in range(merge.pieces + 1)]
+    # The same labels in every attempt: a task that is repeated writes the same files.
+    names = [merge.label, *(f"{merge.label}-{number}" for number in range(1, merge.pieces))]
+    return [
+        stage_part(
+            store, staging, PartitionRows(merge.values, name, rows.slice(begin, end - begin)), spec.schemas[table]
+        )
+        for name, (begin, end) in zip(names, pairwise(ends), strict=True)
+    ]
 
 
 def _stage_stream(store: Store, spec: MergeSpec, merge: Merge, table: str) -> Receipt:

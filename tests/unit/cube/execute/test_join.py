@@ -6,9 +6,20 @@ import datetime
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.cube.execute.join import BuildSide, join_cells, newest_rows, positions_of, rows_at, take_indices
+from kartothek_cube.core.arrow._fast.from_buffers import overwrite
+from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
+from kartothek_cube.cube.execute.join import (
+    BuildSide,
+    join_cells,
+    newest_rows,
+    positions_of,
+    rows_at,
+    take_indices,
+    with_overlays,
+)
 from tests.support.cubes import table
 
 
@@ -89,6 +100,91 @@ def test_the_last_row_of_a_cell_is_kept_and_cells_are_sorted(rows, expected):
 def test_a_table_that_needs_nothing_is_not_copied():
     data = table(x=[1, 2, 3])
     assert newest_rows(data, ["x"]) is data
+
+
+# --- overlays -------------------------------------------------------------------------------------
+
+TYPES = {
+    **{
+        str(t): (t, lambda n: n % 100)
+        for t in (pa.int8(), pa.uint16(), pa.int32(), pa.int64(), pa.date32(), pa.timestamp("ns"))
+    },
+    **{str(t): (t, float) for t in (pa.float32(), pa.float64())},
+    "bool": (pa.bool_(), bool),
+    "string": (pa.string(), str),
+    "list": (pa.list_(pa.int64()), lambda n: [n] * (n % 3)),
+}
+
+
+def rows_of_file(cells, number, *, nulls=False):
+    """Rows of some cells, with a column of each type; also in memory that is nobody else's."""
+    values = [10 * number + i for i in range(len(cells))]
+    columns = {
+        name: pa.array([None if nulls and n % 4 == 0 else make(n) for n in values], data_type)
+        for name, (data_type, make) in TYPES.items()
+    }
+    return pa.table({"x": pa.array(cells, pa.int64()), **columns})
+
+
+def decoded(rows):
+    """The rows as a file gives them."""
+    file = pa.BufferOutputStream()
+    pq.write_table(rows, file)
+    return pq.read_table(pa.BufferReader(file.getvalue()))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [[1, 2, 3, 5], [3], [1, 3]],
+        [[1, 2, 3], [3, 1, 3]],
+        [[1, 2, 3], [2, 4]],
+        [[1, 3, 2], [2]],
+        [[1, 2, 2], [2]],
+        [[], [1]],
+        [[1, 2], [], [2]],
+        [[1, 2], []],
+        [[1, 2]],
+        [list(range(400)), list(range(0, 400, 7)), list(range(399, 0, -13))],
+    ],
+)
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.usefixtures("fast_paths")
+def test_overlays_replace_rows_as_if_all_were_sorted(cells, nulls):
+    files = [rows_of_file(found, n, nulls=nulls and n != 1) for n, found in enumerate(cells)]
+    expected = newest_rows(pa.concat_tables(files), ["x"])
+    found = with_overlays([decoded(file) for file in files], ["x"])
+    assert newest_rows(found, ["x"]).equals(expected)
+    assert newest_rows(with_overlays([f.slice(0) for f in map(decoded, files)], ["x"]), ["x"]).equals(expected)
+
+
+@pytest.mark.usefixtures("fast_paths")
+def test_numbers_are_replaced_in_place_and_texts_are_not():
+    base, overlay = (decoded(rows_of_file(cells, n)) for n, cells in enumerate([range(50), [7]]))
+    found = with_overlays([base, overlay], ["x"])
+    in_place = {
+        c
+        for c in base.column_names
+        if found[c].chunk(0).buffers()[-1].address == base[c].chunk(0).buffers()[-1].address
+    }
+    assert in_place == ({*base.column_names} - {"bool", "string", "list"} if uses_fast_paths() else {"x"})
+    assert found["double"].to_pylist()[6:9] == [6.0, 10.0, 8.0]
+
+
+def test_the_sign_of_zero_is_that_of_the_newest_row():
+    base, overlay = (
+        decoded(pa.table({"x": [zero, 1.0][: 2 - n], "v1": [n] * (2 - n)})) for n, zero in enumerate([0.0, -0.0])
+    )
+    assert str(with_overlays([base, overlay], ["x"])["x"].to_pylist()) == "[-0.0, 1.0]"
+
+
+@pytest.mark.usefixtures("fast_paths")
+def test_bytes_of_others_are_never_written():
+    lent = pa.py_buffer(np.arange(8).tobytes())
+    column = pa.chunked_array([pa.Array.from_buffers(pa.int64(), 8, [None, lent])])
+    assert not overwrite(column, np.array([1]), pa.chunked_array([[100]]))
+    with_overlays([pa.table({"x": column, "v1": column}), table(x=[2], v1=[100])], ["x"])
+    assert column.to_pylist() == list(range(8))
 
 
 SEED = table(x=[1, 2, 3], p=[0, 0, 0])

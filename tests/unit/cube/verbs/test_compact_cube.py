@@ -27,8 +27,8 @@ from kartothek_cube.api.cube import (
     remove_partitions,
     stream_cube,
 )
-from kartothek_cube.api.dataset import compact_dataset, store_dataframes_as_dataset
-from kartothek_cube.api.serialization import ParquetSerializer
+from kartothek_cube.api.dataset import compact_dataset, convert_metadata_format, store_dataframes_as_dataset, undo
+from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
 from kartothek_cube.core.arrow.sort_keys import ascends
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.snapshots.loader import load_snapshot
@@ -240,12 +240,101 @@ def test_the_newest_row_of_a_cell_wins_whichever_files_are_merged(sizes):
         assert answers(store, conditions=C("i1") == n) == [row for row in before if row["i1"] == n]
 
 
+def sequence(*cells):
+    """A cube with one file for each list of cells, all in one partition; `v1` is its number."""
+    store = MemoryStore()
+    for n, found in enumerate(cells):
+        size = len(found)
+        rows = table(x=list(found), y=["a"] * size, p=[0] * size, i1=[n] * size, v1=[float(n)] * size)
+        (append_to_cube if n else build_cube)(rows, CUBE, store)
+    return store
+
+
 def test_the_large_file_between_two_runs_keeps_its_place():
-    store = overridden([1, 1, 6, 1, 1])
+    store = sequence([20], [21], range(6), [22], [23])
     large = labels(store)[2]
     compact_cube(CUBE, store, target_rows=12)
     assert len(labels(store)) == 3
     assert labels(store)[1] == large
+
+
+# --- overlays: corrections of a large file --------------------------------------------------------
+
+
+def asked_of_seed(store):
+    questions = [{}, *({"conditions": c} for n in range(4) for c in (C("v1") == float(n), C("i1") == n, C("x") == n))]
+    groups = [(key, rows.to_pylist()) for key, rows in iter_cube(CUBE, store, partition_by="i1")]
+    return [answers(store, **question) for question in questions], groups, count_cube(CUBE, store)
+
+
+@pytest.mark.parametrize("encoding", ["json", "msgpack"])
+def test_corrections_are_folded_into_a_file_that_is_large_enough(encoding):
+    store = sequence(range(50), [3], range(60, 70), [3, 40, 65])
+    if encoding != "json":
+        convert_metadata_format("cube++seed", store, encoding)
+    before = asked_of_seed(store)
+    (report,) = compact_cube(CUBE, store, target_rows=20).values()
+    assert (report.files_before, report.files_after, report.rows_before, report.rows_after) == (4, 2, 64, 60)
+    assert asked_of_seed(store) == before
+    for column in ("x", "y", "i1"):
+        assert index_of(store, column) == expected_index(store, column)
+    assert all(ascends(stored_rows(store, key), ["x", "y"]) for key in files(store))
+    assert compact_cube(CUBE, store, target_rows=20)["seed"].commit is None
+    undo("cube++seed", store, report.commit)
+    assert asked_of_seed(store) == before
+
+
+def test_files_of_other_cells_are_not_rewritten_for_that():
+    store = sequence(range(0, 50, 2), range(1, 50, 2), range(100, 150), [102])
+    others = labels(store)[:2]
+    (report,) = compact_cube(CUBE, store, target_rows=20).values()
+    assert (report.files_before, report.rows_after) == (2, 50)
+    assert labels(store)[:2] == others
+
+
+def test_a_dry_run_says_which_files_share_cells():
+    store = sequence(range(50), [3], range(60, 100))
+    before, counting = contents(store), ColdStore(store)
+    (report,) = compact_cube(CUBE, counting, target_rows=20, dry_run=True).values()
+    assert repr(report) == ("CompactionReport('cube++seed': would be 2 files → 1 in 1 physical partition, 51 rows)")
+    assert "overlaid            3          2  share cells" in report.explain()
+    assert contents(store) == before
+    # Twice: the footer, and the key columns. The bounds of the third file are enough.
+    assert [len([key for key in counting.touched("tail") if key == file]) for file in files(store)] == [2, 2, 1]
+
+
+def test_no_file_has_more_rows_than_the_target_or_its_largest_input():
+    store = sequence(range(20), range(20, 40), range(15, 25))
+    before = asked_of_seed(store)
+    (report,) = compact_cube(CUBE, store, target_rows=20).values()
+    assert (report.files_before, report.files_after) == (3, 2)
+    assert [stored_rows(store, key).num_rows for key in files(store)] == [20, 20]
+    assert asked_of_seed(store) == before
+    assert compact_cube(CUBE, store, target_rows=20)["seed"].commit is None
+
+
+def test_csv_has_no_bounds_and_its_keys_are_compared():
+    store = sequence(range(30), range(40, 70))
+    append_to_cube(
+        table(x=[3, 99], y=["a", "a"], p=[0, 0], i1=[7, 7], v1=[7.0, 7.0]), CUBE, store, df_serializer=CsvSerializer()
+    )
+    before = asked_of_seed(store)
+    (report,) = compact_cube(CUBE, store, target_rows=20).values()
+    assert (report.files_before, report.files_after, report.rows_after) == (2, 2, 31)
+    assert asked_of_seed(store) == before
+
+
+@pytest.mark.parametrize(
+    "values", [[0.5, 1.5, 2.5, 3.5], ["a", "b", "ä", "ab"], [dt.date(2026, 1, n) for n in (1, 2, 3, 4)]]
+)
+def test_dimensions_may_be_of_any_type(values):
+    store, cube = MemoryStore(), Cube("x", ["p"], "cube")
+    build_cube(table(x=values, p=[0] * 4, v1=[0] * 4), cube, store)
+    append_to_cube(table(x=values[1:2], p=[0], v1=[1]), cube, store)
+    before = query_cube_arrow(cube, store)
+    (report,) = compact_cube(cube, store, target_rows=4).values()
+    assert (report.files_before, report.files_after, report.rows_after) == (2, 1, 4)
+    assert query_cube_arrow(cube, store).equals(before)
 
 
 def test_files_of_other_partitions_that_may_hold_the_same_cell_are_not_passed_over():

@@ -1,0 +1,134 @@
+"""The verb `delete_cells`."""
+
+from __future__ import annotations
+
+from kartothek_cube.core.arguments import check_flag, converter_str_set_optional
+from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
+from kartothek_cube.core.commit.commit import check_store_can_commit
+from kartothek_cube.core.expressions.conjunction import Conjunction
+from kartothek_cube.core.rows.report import RowsReport
+from kartothek_cube.core.rows.run import dry_report, stage_rows
+from kartothek_cube.core.runtime.executor import THREADS, Executor
+from kartothek_cube.core.runtime.options import Overrides, current_options
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.cube.arguments import chosen_members
+from kartothek_cube.cube.cube import Cube, require_cube
+from kartothek_cube.cube.members.discovery import load_cube
+from kartothek_cube.cube.write.cells import cells_where, plan_cell_deletion
+from kartothek_cube.cube.write.commit import publish_in_order
+from kartothek_cube.errors import CommitConflict, InvalidInput
+from kartothek_cube.typing import Columns, IntoConditions, StoreLike
+
+__all__ = ["delete_cells", "delete_cells_on"]
+
+
+def delete_cells(
+    cube: Cube,
+    store: StoreLike,
+    conditions: IntoConditions,
+    *,
+    datasets: Columns = None,
+    on_conflict: OnConflict = "raise",
+    dry_run: bool = False,
+    options: Overrides | None = None,
+) -> dict[str, RowsReport]:
+    """Delete the cells that a query with these conditions has, in one write to the cube.
+
+    The seed loses all rows of the cells, also those that newer rows hide. Enrichments lose the rows
+    that such a cell showed and no other cell shows. Only files with such rows are written anew. Any
+    query has the result of before, without these cells. See the pages *Rows* and *Right to
+    erasure*.
+
+    Parameters
+    ----------
+    cube, store
+        As in `query_cube`.
+    conditions : Condition, Conjunction or iterable of Condition
+        Which cells; on any columns of the cube. None is refused.
+    datasets : str or iterable of str, optional
+        The enrichments that lose rows, by default all. The seed always does.
+    on_conflict : {"raise", "reapply"}
+        What to do if another writer replaced or removed one of the files meanwhile. ``"raise"``:
+        `CommitConflict`. ``"reapply"``: the cells are searched again in the newest state. Files
+        that others add are no conflict.
+    dry_run : bool, default False
+        Only report what would be done.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    dict
+        Dataset id → `RowsReport`, the seed first.
+
+    Raises
+    ------
+    InvalidInput, InvalidType
+        If conditions are missing or do not fit the cube, a dataset does not exist, or no cell would
+        be left. Nothing has changed then.
+    CommitConflict
+        If another writer replaced or removed one of the files. Nothing has changed.
+    CubeCommitIncomplete
+        If the seed has lost its rows but an enrichment could not follow. The cells are gone from
+        all queries; to take them from the enrichment, too, `undo` what landed and repeat the call.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import C, Cube, build_cube, delete_cells, open_store, query_cube
+    >>> store, cube = open_store("hmemory://"), Cube(["ORDER_ID"], ["COUNTRY_CODE"], "orders")
+    >>> orders = pd.DataFrame({"ORDER_ID": [1, 2, 3], "CUSTOMER_ID": [7, 8, 7]})
+    >>> _ = build_cube(orders.assign(COUNTRY_CODE="DE"), cube, store)
+    >>> delete_cells(cube, store, C("CUSTOMER_ID") == 7)["seed"].deleted
+    2
+    >>> query_cube(cube, store)[0]["CUSTOMER_ID"].tolist()
+    [8]
+    """
+    with operation("delete_cells", options, cube=cube):
+        return delete_cells_on(THREADS, cube, store, conditions, datasets, on_conflict, dry_run)
+
+
+def delete_cells_on(
+    executor: Executor,
+    cube: Cube,
+    store: StoreLike,
+    conditions: IntoConditions,
+    datasets: Columns,
+    on_conflict: OnConflict,
+    dry_run: bool,
+) -> dict[str, RowsReport]:
+    """Delete cells as `delete_cells` does; the executor reads and writes the files."""
+    require_cube(cube)
+    if conditions is None or not Conjunction(conditions).columns:
+        raise InvalidInput(
+            f"Which cells of cube {cube.uuid_prefix!r}? Conditions are needed: without them all cells would be meant. "
+            "To delete everything, call delete_cube."
+        )
+    opened, mode, dry = open_instrumented(store), check_on_conflict(on_conflict), check_flag(dry_run, "dry_run")
+    names = converter_str_set_optional(datasets)
+    if not dry:
+        check_store_can_commit(opened)
+    retries = current_options().commit_retries if mode == "reapply" and not dry else 0
+
+    def attempt() -> dict[str, RowsReport]:
+        members = load_cube(cube, opened)
+        chosen = chosen_members(cube, members, names)
+        with cells_where(cube, opened, members, conditions) as cells:
+            plans = plan_cell_deletion(cube, opened, members, cells, chosen, executor)
+            reports = {i: dry_report(plan, dry_run=dry) for i, plan in plans.items()}
+            if dry:
+                return reports
+            staged = {i: stage_rows(opened, plan, executor) for i, plan in plans.items() if plan}
+        # The seed first: without its row a cell is in no query, whatever the other datasets have.
+        changes = {i: rows.change for i, rows in staged.items()}
+        publish_in_order(opened, cube.uuid_prefix, changes, {i: members[i] for i in changes})
+        return {**reports, **{i: rows.report for i, rows in staged.items()}}
+
+    # Only while nothing landed: a second search would not find the cells that the seed has lost.
+    for _ in range(retries):
+        try:
+            return attempt()
+        except CommitConflict:
+            continue
+    return attempt()
