@@ -10,8 +10,10 @@ from typing import Any, Final
 from kartothek_cube.core.arguments import converter_str, converter_str_set, converter_str_tupleset
 from kartothek_cube.core.metadata.cube_columns import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_KEY_IS_SEED,
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
     LEGACY_DIMENSION_COLUMNS,
+    LEGACY_IS_SEED,
     LEGACY_PARTITION_COLUMNS,
 )
 from kartothek_cube.errors import InvalidInput, InvalidType
@@ -42,14 +44,12 @@ KTK_CUBE_METADATA_STORAGE_FORMAT: Final = "json"
 KTK_CUBE_METADATA_VERSION: Final = 4
 
 # Keys of the user metadata from which `open_cube` recovers the `Cube`.
-KTK_CUBE_METADATA_KEY_IS_SEED: Final = "ktk_cube_is_seed"
 KTK_CUBE_METADATA_SUPPRESS_INDEX_ON: Final = "ktk_cube_suppress_index_on"
 
 # Between the prefix of a cube and the id of a dataset. The spelling is kartothek's.
 KTK_CUBE_UUID_SEPERATOR: Final = "++"
 
 # Written by kartothek's predecessor: read, never written. The column is hidden in every query.
-LEGACY_IS_SEED: Final = "klee_is_seed"
 LEGACY_TIMESTAMP_PAYLOAD: Final = "KLEE_TS"
 
 Columns = str | bytes | Iterable[str | bytes]

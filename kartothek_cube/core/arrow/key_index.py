@@ -106,6 +106,11 @@ class KeyIndex:
             self._places = _Places(_packed([(*codes, c.width) for c, codes in coded], table.num_rows), span, few_hits)
 
     @property
+    def is_numeric(self) -> bool:
+        """Whether a search costs no more than its rows: no column has to be ranked for it."""
+        return self._places is not None and all(isinstance(column, _Range) for column in self._columns)
+
+    @property
     def nbytes(self) -> int:
         """Bytes in memory beyond those of the table."""
         return 0 if self._places is None else self._places.nbytes

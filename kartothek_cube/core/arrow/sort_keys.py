@@ -28,6 +28,7 @@ __all__ = [
     "ranks",
     "scratch",
     "stable_order",
+    "take_chunked",
     "take_rows",
 ]
 
@@ -210,6 +211,25 @@ def expand_ranges(first: IntArray, counts: IntArray) -> tuple[IntArray, IntArray
 def take_rows(table: pa.Table, positions: IntArray) -> pa.Table:
     """`pyarrow.Table.take`, also for a table without columns."""
     return table.take(pa.array(positions)) if table.num_columns else empty_rows(len(positions))
+
+
+def take_chunked(table: pa.Table, positions: IntArray) -> pa.Table:
+    """As `take_rows`, for many chunks: Arrow would join all chunks of a text column first."""
+    batches = table.to_batches() if table.num_columns else []
+    if len(batches) < 2:
+        return take_rows(table, positions)
+    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+    order = np.argsort(positions, kind="stable")
+    ascending = positions[order]
+    bounds = np.searchsorted(ascending, starts)
+    pieces = [
+        batch.take(pa.array(ascending[low:high] - start))
+        for batch, start, low, high in zip(batches, starts, bounds, bounds[1:], strict=False)
+        if low < high
+    ]
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    return take_rows(pa.Table.from_batches(pieces, table.schema), places)
 
 
 def empty_rows(n: int) -> pa.Table:

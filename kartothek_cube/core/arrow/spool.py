@@ -38,8 +38,9 @@ class Spool:
 
     def __exit__(self, *exception: object) -> None:
         self._waiting.clear()
-        self._writing.close()
-        self._open.close()
+        # The folder goes even if the file cannot be closed, e.g. on a full disk.
+        with self._open, self._writing:
+            pass
 
     def add(self, rows: pa.Table) -> None:
         """Keep rows."""

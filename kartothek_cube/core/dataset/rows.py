@@ -6,6 +6,8 @@ import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -16,13 +18,20 @@ from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.dataset.reference import DatasetRef, target_of
-from kartothek_cube.core.expressions.predicates import Predicates, columns_of, parse_predicates
+from kartothek_cube.core.expressions.predicates import Predicates, columns_of, is_null, parse_predicates
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.rows.edits import DeleteRows, MergeRows, RowEdit, UpdateRows, Values, WhenMatched
-from kartothek_cube.core.rows.merge import WhenNotMatched, merge_rules, merge_source, plan_merge, with_source_types
+from kartothek_cube.core.rows.merge import (
+    WhenNotMatched,
+    check_same_source,
+    merge_rules,
+    merge_source,
+    plan_merge,
+    with_source_types,
+)
 from kartothek_cube.core.rows.report import RowsReport
 from kartothek_cube.core.rows.rewrite import RewriteSpec, StoredFile, rewrite_spec
-from kartothek_cube.core.rows.run import RowsPlan, StagedRows, dry_report, plan_rows, stage_rows
+from kartothek_cube.core.rows.run import RowsPlan, StagedRows, check_seed_stays, dry_report, plan_rows, stage_rows
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -291,6 +300,7 @@ def merge_dataset_on(
     with merge_source(data, first, rules) as source:
 
         def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
+            check_same_source(source.rows.schema, spec, rules)
             typed = with_source_types(spec, source.rows.schema)
             edit = MergeRows(source, rules.when_matched, rules.deletes_others, spec.partition_keys)
             planned = plan_merge(target.store, base, typed, edit, source, rules, executor)
@@ -300,7 +310,8 @@ def merge_dataset_on(
 
 
 def _required(predicates: IntoPredicates, uuid: str) -> Predicates:
-    parsed = parse_predicates(predicates) if predicates else None
+    is_empty = isinstance(predicates, (list, tuple)) and not predicates
+    parsed = None if is_empty else parse_predicates(predicates)
     if parsed is None:
         raise InvalidInput(
             f"Which rows of dataset {uuid!r}? Predicates are needed: without them all rows would be meant. "
@@ -335,6 +346,7 @@ def run_rows(
     def attempt() -> RowsReport:
         base = load_snapshot(target.store, target.uuid)
         planned = plan(base, rewrite_spec(base))
+        check_seed_stays(planned)
         if dry or not planned:
             return dry_report(planned, dry_run=dry)
         staged = stage(target.store, planned, executor)
@@ -395,6 +407,10 @@ def _exact(value: object, data_type: pa.DataType) -> pa.Scalar:
     pyarrow.ArrowException, TypeError, ValueError, OverflowError
         If the type cannot hold the whole value.
     """
+    if not isinstance(value, pa.Scalar) and is_null(value) and not pt.is_floating(data_type):
+        value = None  # all the nulls that pandas has
+    if isinstance(value, np.datetime64):
+        value = pd.Timestamp(value)
     given = value if isinstance(value, pa.Scalar) else pa.scalar(value, None if pt.is_null(data_type) else data_type)
     if pt.is_null(data_type):
         return given.cast(normal_type(given.type))
@@ -406,6 +422,11 @@ def _exact(value: object, data_type: pa.DataType) -> pa.Scalar:
     is_cut |= pt.is_date(data_type) and kept != plain and dt.datetime.combine(kept, dt.time()) != plain
     is_cut |= pt.is_timestamp(data_type) and (isinstance(plain, int) or (getattr(plain, "nanosecond", 0) % 1000 > 0))
     is_cut |= pt.is_floating(data_type) and kept in (float("inf"), float("-inf")) and kept != plain
+    if isinstance(plain, (bool, np.bool_)) and not pt.is_boolean(data_type):
+        raise TypeError("it is a truth value.")
+    is_moment = isinstance(plain, dt.datetime) and pt.is_timestamp(data_type)
+    if is_moment and (plain.tzinfo is None) != (data_type.tz is None):
+        raise TypeError("one of them has a time zone and the other has none.")
     if is_cut:
         raise ValueError(f"it would become {kept!r}.")
     return scalar

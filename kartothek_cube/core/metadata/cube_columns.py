@@ -7,17 +7,22 @@ from typing import Final, NamedTuple
 
 __all__ = [
     "KTK_CUBE_METADATA_DIMENSION_COLUMNS",
+    "KTK_CUBE_METADATA_KEY_IS_SEED",
     "KTK_CUBE_METADATA_PARTITION_COLUMNS",
     "LEGACY_DIMENSION_COLUMNS",
+    "LEGACY_IS_SEED",
     "LEGACY_PARTITION_COLUMNS",
     "CubeColumns",
     "cube_columns",
+    "is_seed_dataset",
 ]
 
+KTK_CUBE_METADATA_KEY_IS_SEED: Final = "ktk_cube_is_seed"
 KTK_CUBE_METADATA_DIMENSION_COLUMNS: Final = "ktk_cube_dimension_columns"
 KTK_CUBE_METADATA_PARTITION_COLUMNS: Final = "ktk_cube_partition_columns"
 
 # Written by kartothek's predecessor: read, never written.
+LEGACY_IS_SEED: Final = "klee_is_seed"
 LEGACY_DIMENSION_COLUMNS: Final = "klee_dimension_columns"
 LEGACY_PARTITION_COLUMNS: Final = "klee_partition_columns"
 
@@ -43,3 +48,8 @@ def cube_columns(metadata: Mapping[str, object]) -> CubeColumns | None:
     dimensions = columns(KTK_CUBE_METADATA_DIMENSION_COLUMNS, LEGACY_DIMENSION_COLUMNS)
     partitions = columns(KTK_CUBE_METADATA_PARTITION_COLUMNS, LEGACY_PARTITION_COLUMNS)
     return None if dimensions is None else CubeColumns(dimensions, partitions or ())
+
+
+def is_seed_dataset(metadata: Mapping[str, object]) -> bool:
+    """Whether a dataset is the seed of its cube."""
+    return any(metadata.get(key) is True for key in (KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.key_index import Positions
-from kartothek_cube.core.arrow.sort_keys import take_rows
+from kartothek_cube.core.arrow.sort_keys import take_chunked
 from kartothek_cube.core.expressions.evaluate import Mask, filter_table, matching_rows
 from kartothek_cube.core.expressions.predicates import Predicates
 from kartothek_cube.core.rows.source import MergeSource
@@ -163,7 +163,7 @@ class MergeRows:
         is_matched: Mask = positions >= 0
         changed, moves = rows, np.zeros(len(positions), dtype=bool)
         if self._updates:
-            found = take_rows(self.source.rows.select(self.source.values), positions[is_matched].astype(np.int64))
+            found = take_chunked(self.source.rows.select(self.source.values), positions[is_matched].astype(np.int64))
             new = {name: found.column(name) for name in found.column_names}
             changed, moves = _with_values(rows, is_matched, new, self.partition_keys)
         # A row without a value in a key matches nothing, so it counts among the others.
@@ -197,8 +197,13 @@ def _with_values(
 
 def _replaced(column: pa.ChunkedArray, mask: Mask, values: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column with other values where the mask is true."""
-    # One copy of the column, for types of any kind; `replace_with_mask` knows no lists and structs.
-    order = np.arange(len(column))
-    order[mask] = len(column) + np.arange(len(values))
-    both = pa.concat_arrays([*column.chunks, *values.chunks]) if len(column) else pa.array([], column.type)
-    return pa.chunked_array([both.take(pa.array(order))])
+    pieces, start, used = list[pa.Array](), 0, 0
+    # Chunk by chunk: joined, the texts of a column may be longer than Arrow's offsets reach.
+    for chunk in column.chunks:
+        chosen = np.flatnonzero(mask[start : start + len(chunk)])
+        order = np.arange(len(chunk))
+        order[chosen] = len(chunk) + np.arange(len(chosen))
+        both = pa.concat_arrays([chunk, *values.slice(used, len(chosen)).chunks]) if len(chosen) else chunk
+        pieces.append(both.take(pa.array(order)) if len(chosen) else chunk)
+        start, used = start + len(chunk), used + len(chosen)
+    return pa.chunked_array(pieces, column.type)

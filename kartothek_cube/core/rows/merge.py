@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.schema import unify
@@ -25,12 +26,13 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.text import did_you_mean
 from kartothek_cube.core.write.arguments import column_names
 from kartothek_cube.core.write.input_rows import InputPartition, as_items, chunk_bytes, elements_in
-from kartothek_cube.errors import InvalidInput, UnknownColumn, Unsupported
+from kartothek_cube.errors import CommitConflict, InvalidInput, UnknownColumn, Unsupported
 
 __all__ = [
     "MergeRules",
     "WhenNotMatched",
     "check_partition_values",
+    "check_same_source",
     "merge_rules",
     "merge_source",
     "plan_merge",
@@ -161,13 +163,42 @@ def typed_rows(rows: pa.Table, schema: pa.Schema, uuid: str) -> pa.Table:
         values = rows.column(field.name)
         unify([pa.schema([field]), pa.schema([(field.name, values.type)])], f"dataset {uuid!r}")
         try:
-            columns.append(values.cast(field.type))
-        except pa.ArrowInvalid as error:
+            columns.append(_exact(values, field.type))
+        except pa.ArrowException as error:
             raise InvalidInput(
                 f"Column {field.name!r} of dataset {uuid!r} is {field.type}, which cannot hold all values of the rows "
                 f"to be merged: {error}"
             ) from None
     return pa.table(columns, schema=schema)
+
+
+def _exact(values: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    cast = values.cast(data_type)
+    # Arrow refuses a number that an integer type cannot hold, but makes one infinite for a float.
+    if pt.is_floating(data_type) and not pc.is_inf(cast).equals(pc.is_inf(values.cast(pa.float64()))):
+        raise pa.ArrowInvalid("a value would become infinite")
+    return cast
+
+
+def check_same_source(source: pa.Schema, spec: RewriteSpec, rules: MergeRules) -> None:
+    """Raise if the rows, read for an earlier state of the dataset, do not fit it any more.
+
+    Raises
+    ------
+    CommitConflict
+        If another writer changed the columns or the partition keys meanwhile.
+    """
+    try:
+        is_same = source_schema(source, spec, rules).equals(source)
+    except InvalidInput as error:
+        raise CommitConflict(
+            f"Dataset {spec.uuid!r} was changed while the rows to be merged were read: {error} Nothing was written."
+        ) from error
+    if not is_same:
+        raise CommitConflict(
+            f"Dataset {spec.uuid!r} got other types while the rows to be merged were read. Nothing was written; repeat "
+            "the merge."
+        )
 
 
 def check_partition_values(rows: pa.Table, partition_keys: Sequence[str], uuid: str) -> None:

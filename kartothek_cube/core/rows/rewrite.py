@@ -12,7 +12,7 @@ import pyarrow as pa
 from kartothek_cube.core.commit.dataset_write import stage_prepared
 from kartothek_cube.core.io.file_figures import FileFigures, file_figures, format_like, grouped_like
 from kartothek_cube.core.io.reader import FileRequest, read_rows
-from kartothek_cube.core.metadata.cube_columns import CubeColumns, cube_columns
+from kartothek_cube.core.metadata.cube_columns import CubeColumns, cube_columns, is_seed_dataset
 from kartothek_cube.core.metadata.naming import decode_key, label_of, new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.rows.edits import Found, RowEdit
@@ -47,6 +47,8 @@ class RewriteSpec:
         Those of the dataset.
     cube : CubeColumns | None
         The columns of the cube that the dataset belongs to.
+    is_seed : bool
+        Whether it says which cells the cube has.
     """
 
     uuid: str
@@ -55,6 +57,7 @@ class RewriteSpec:
     partition_keys: tuple[str, ...]
     index_columns: tuple[str, ...]
     cube: CubeColumns | None
+    is_seed: bool = False
 
     @property
     def stored(self) -> list[str]:
@@ -96,7 +99,9 @@ def rewrite_spec(base: Snapshot) -> RewriteSpec:
         )
     [(table, schema)] = base.schemas.items()
     indexed = tuple(sorted(base.secondary_columns))
-    return RewriteSpec(base.uuid, table, schema, base.partition_keys, indexed, cube_columns(base.document.metadata))
+    metadata = base.document.metadata
+    cube = cube_columns(metadata)
+    return RewriteSpec(base.uuid, table, schema, base.partition_keys, indexed, cube, is_seed_dataset(metadata))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.sort_keys import take_rows
+from kartothek_cube.core.arrow.sort_keys import take_chunked, take_rows
 from kartothek_cube.core.arrow.spool import Spool
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.dataset_write import stage_data
@@ -25,10 +25,12 @@ from kartothek_cube.core.write.arguments import plan_update
 from kartothek_cube.core.write.input_rows import chunk_bytes
 from kartothek_cube.core.write.prepare import WriteRequest
 from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.errors import InvalidInput
 
 __all__ = [
     "RowsPlan",
     "StagedRows",
+    "check_seed_stays",
     "dry_report",
     "new_rows_request",
     "plan_rows",
@@ -107,6 +109,25 @@ def plan_rows(
     """Find the rows that match in some files. No rows are to be added yet."""
     matches = tuple(find_matches(store, spec, edit, files, executor))
     return RowsPlan(base, spec, edit, matches, spec.schema.empty_table(), np.zeros(0, dtype=bool))
+
+
+def check_seed_stays(plan: RowsPlan) -> None:
+    """Raise if the seed of a cube would be empty: a cube without cells is none.
+
+    Raises
+    ------
+    InvalidInput
+        If no file would be left.
+    """
+    gone = [match for match in plan.touched if match.removes_all]
+    if not plan.spec.is_seed or not gone or plan.inserted:
+        return
+    # Of the files that are left none was opened: one without rows counts as a file with rows.
+    if len(gone) == len(plan.base.partitions):
+        raise InvalidInput(
+            f"Dataset {plan.spec.uuid!r} is the seed of a cube, which would have no cell left. "
+            "Delete the whole cube instead (delete_cube, or the command delete)."
+        )
 
 
 def dry_report(plan: RowsPlan, *, dry_run: bool = True) -> RowsReport:
@@ -208,4 +229,4 @@ def _blocks(rows: pa.Table, mask: Mask, limit: int) -> Iterator[pa.Table]:
     positions = np.flatnonzero(mask)
     # The rows may be in a file, so no more than a block is copied at a time.
     step = max(1, rows.num_rows * limit // max(1, rows.nbytes))
-    return (take_rows(rows, positions[start : start + step]) for start in range(0, len(positions), step))
+    return (take_chunked(rows, positions[start : start + step]) for start in range(0, len(positions), step))

@@ -13,8 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.key_index import KeyIndex, Positions
+from kartothek_cube.core.arrow.sort_keys import take_chunked
 from kartothek_cube.core.expressions.predicates import Clause, Predicates
 from kartothek_cube.errors import InvalidInput
+
+# With fewer rows than this part of the source, its keys are narrowed down first.
+_FEW = 16
 
 __all__ = ["MergeSource", "SourceKeys", "check_keys", "check_no_nulls"]
 
@@ -94,7 +98,20 @@ class MergeSource:
 
     def positions(self, rows: pa.Table) -> Positions:
         """For each of these rows the position of the source row with its key, or -1."""
-        return self._index.positions(rows)
+        pairs = [(self.rows.column(c), rows.column(c)) for c in self.on]
+        can_narrow = all(mine.type.equals(other.type) and not pt.is_decimal(mine.type) for mine, other in pairs)
+        if self._index.is_numeric or rows.num_rows * _FEW > self.num_rows or not can_narrow:
+            return self._index.positions(rows)
+        # A search in all keys costs the source again for types without a direct table, so what the
+        # few rows cannot have is left out first.
+        near = np.ones(self.num_rows, dtype=bool)
+        for mine, others in pairs:
+            # With zero added, 0.0 and -0.0 are one key.
+            values, wanted = (pc.add(v, 0.0) if pt.is_floating(v.type) else v for v in (mine, pc.unique(others)))
+            near &= pc.is_in(values, value_set=wanted).to_numpy()
+        places = np.flatnonzero(near)
+        found = KeyIndex(take_chunked(self.rows.select(list(self.on)), places), self.on).positions(rows)
+        return np.where(found >= 0, places[found], -1) if len(places) else np.full(rows.num_rows, -1)
 
     def distinct(self, column: str) -> pa.Array:
         """The distinct values of a key column."""
