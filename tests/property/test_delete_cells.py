@@ -114,7 +114,7 @@ def test_all_cells_or_none(deletion):
 def test_exactly_the_rows_of_the_cells_are_gone(deletion):
     cube, store = deletion.cube, deletion.store
     reports = deletion.run()
-    assert list(reports)[0] == "seed"
+    assert next(iter(reports)) == "seed"
     assert rows_of(query_cube_arrow(cube, store)) == deletion.left
     # Also from the seed's older files, whose rows no query shows.
     left = without(deletion.stored["seed"], deletion.address, deletion.cells)

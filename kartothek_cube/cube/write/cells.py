@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.key_index import KeyIndex
 from kartothek_cube.core.arrow.spool import Spool
@@ -103,6 +104,8 @@ def _keys_without_cells(
     on = tuple(c for c in _address(cube) if c in own)
     if len(on) == len(cells.on):
         return cells
+    if not cells.num_rows:
+        return MergeSource(cells.rows.select(list(on)), on)
     projected = cells.rows.select(list(on))
     distinct = np.unique(KeyIndex(projected, on).positions(projected))
     keys = MergeSource(projected.take(pa.array(distinct)), on)
@@ -116,5 +119,10 @@ def _keys_without_cells(
 
 def _within(keys: MergeSource) -> list[Condition]:
     """Conditions that all cells with one of these keys satisfy."""
-    values = {column: keys.distinct(column) for column in keys.on}
+    values = {column: keys.distinct(column) for column in keys.on if _has_conditions(keys.rows.field(column).type)}
     return [C(c).isin(v.to_pylist()) for c, v in values.items() if 0 < len(v) <= _MOST_VALUES]
+
+
+def _has_conditions(data_type: pa.DataType) -> bool:
+    """Whether conditions of a cube compare values of a type, which a dimension need not allow."""
+    return not (pt.is_decimal(data_type) or pt.is_time(data_type) or pt.is_duration(data_type))

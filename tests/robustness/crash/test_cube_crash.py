@@ -13,6 +13,7 @@ from kartothek_cube.api.cube import (
     append_to_cube,
     build_cube,
     build_cube_index,
+    delete_cells,
     drop_cube_index,
     extend_cube,
     query_cube,
@@ -49,6 +50,8 @@ VERBS = {
     ),
     "update": lambda store: update_cube(NEW, CUBE, store, C("p") == 0),
     "remove": lambda store: remove_partitions(CUBE, store, C("p") == 0, ["seed"]),
+    # A file of the seed goes, and one of the enrichment is written anew.
+    "delete cells": lambda store: delete_cells(CUBE, store, C("x") == 1),
 }
 
 
@@ -135,7 +138,7 @@ def test_a_build_can_be_repeated_with_overwrite_after_any_crash():
         assert state(store) == state(whole)
 
 
-@pytest.mark.parametrize("name", ["append", "append to both", "update"])
+@pytest.mark.parametrize("name", ["append", "append to both", "update", "delete cells"])
 def test_a_write_can_be_repeated_after_any_crash(name):
     new = built()
     VERBS[name](new)
