@@ -119,10 +119,7 @@ def _keys_without_cells(
 
 def _within(keys: MergeSource) -> list[Condition]:
     """Conditions that all cells with one of these keys satisfy."""
-    values = {column: keys.distinct(column) for column in keys.on if _has_conditions(keys.rows.field(column).type)}
+    # These types may be dimensions, but conditions of cubes do not compare them.
+    others = (pt.is_decimal, pt.is_time, pt.is_duration)
+    values = {f.name: keys.distinct(f.name) for f in keys.rows.schema if not any(is_type(f.type) for is_type in others)}
     return [C(c).isin(v.to_pylist()) for c, v in values.items() if 0 < len(v) <= _MOST_VALUES]
-
-
-def _has_conditions(data_type: pa.DataType) -> bool:
-    """Whether conditions of a cube compare values of a type, which a dimension need not allow."""
-    return not (pt.is_decimal(data_type) or pt.is_time(data_type) or pt.is_duration(data_type))
