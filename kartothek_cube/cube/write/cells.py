@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.key_index import KeyIndex
 from kartothek_cube.core.arrow.spool import Spool
@@ -106,6 +107,8 @@ def _keys_without_cells(
     # With the whole address no other cell can show a row.
     if len(on) == len(cells.on):
         return cells
+    if not cells.num_rows:
+        return MergeSource(cells.rows.select(list(on)), on)
     projected = cells.rows.select(list(on))
     distinct = np.unique(KeyIndex(projected, on).positions(projected))
     keys = MergeSource(projected.take(pa.array(distinct)), on)
@@ -120,5 +123,7 @@ def _keys_without_cells(
 
 def _within(keys: MergeSource) -> list[Condition]:
     """Conditions that all cells with one of these keys satisfy."""
-    values = {column: keys.distinct(column) for column in keys.on}
+    # These types may be dimensions, but conditions of cubes do not compare them.
+    others = (pt.is_decimal, pt.is_time, pt.is_duration)
+    values = {f.name: keys.distinct(f.name) for f in keys.rows.schema if not any(is_type(f.type) for is_type in others)}
     return [C(c).isin(v.to_pylist()) for c, v in values.items() if 0 < len(v) <= _MOST_VALUES]

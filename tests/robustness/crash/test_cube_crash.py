@@ -13,12 +13,14 @@ from kartothek_cube.api.cube import (
     append_to_cube,
     build_cube,
     build_cube_index,
+    delete_cells,
     drop_cube_index,
     extend_cube,
     query_cube,
     remove_partitions,
     update_cube,
 )
+from kartothek_cube.api.dataset import read_table_arrow, undo
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.members.discovery import load_cube
 from kartothek_cube.cube.write.plan import plan_append
@@ -49,6 +51,8 @@ VERBS = {
     ),
     "update": lambda store: update_cube(NEW, CUBE, store, C("p") == 0),
     "remove": lambda store: remove_partitions(CUBE, store, C("p") == 0, ["seed"]),
+    # A file of the seed goes, and one of the enrichment is written anew.
+    "delete cells": lambda store: delete_cells(CUBE, store, C("x") == 1),
 }
 
 
@@ -135,7 +139,7 @@ def test_a_build_can_be_repeated_with_overwrite_after_any_crash():
         assert state(store) == state(whole)
 
 
-@pytest.mark.parametrize("name", ["append", "append to both", "update"])
+@pytest.mark.parametrize("name", ["append", "append to both", "update", "delete cells"])
 def test_a_write_can_be_repeated_after_any_crash(name):
     new = built()
     VERBS[name](new)
@@ -173,6 +177,19 @@ def test_a_failure_of_the_second_commit_says_what_landed():
     assert isinstance(caught.value.__cause__, InjectedFault)
     assert state(store) == before
     assert (len(files(store, "e")), len(files(store))) == (2, 2)
+
+
+def test_a_deletion_of_cells_that_stops_is_undone_and_repeated():
+    store, new = built(), built()
+    VERBS["delete cells"](new)
+    with pytest.raises(CubeCommitIncomplete, match=r"Landed: seed \(commit \w+\)\. Not landed: e"):
+        VERBS["delete cells"](ColdStore(FaultyStore(store, fail_document("e"))))
+    assert state(store) == state(new)
+    undo("cube++seed", store)
+    assert state(store) == state(built())
+    VERBS["delete cells"](store)
+    assert state(store) == state(new)
+    assert read_table_arrow("cube++e", store).column("x").to_pylist() == [7]
 
 
 def test_a_build_that_stops_at_the_seed_says_what_landed():

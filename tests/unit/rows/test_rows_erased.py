@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube import options
@@ -19,7 +18,8 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
 from kartothek_cube.core.stores.memory import MemoryStore
-from tests.support.datasets import UUID, contents
+from tests.support.datasets import UUID
+from tests.support.erasure import holders
 
 SECRET = "Erika Mustermann"
 NOW = options(grace=timedelta(0), retain=timedelta(0))
@@ -34,28 +34,6 @@ def people(*names, start=0):
             "v1": [f"letter to {name}" for name in names],
         }
     )
-
-
-def unpacked(key, data):
-    """The bytes of an object, and those of its columns or of its document if these are packed."""
-    found = [key.encode(), data]
-    if data[:4] == b"PAR1":
-        table = pq.read_table(pa.BufferReader(data))
-        found += [str(table.to_pylist()).encode(), str(table.schema).encode()]
-        # The dictionary of a column may have values that no row has.
-        columns = (c for c in table.column_names if pa.types.is_string(table.schema.field(c).type))
-        for column in pq.read_table(pa.BufferReader(data), read_dictionary=list(columns)).columns:
-            if pa.types.is_dictionary(column.type):
-                found += [str(chunk.dictionary.to_pylist()).encode() for chunk in column.chunks]
-    elif data[:4] == b"(\xb5/\xfd":
-        found.append(pa.input_stream(pa.BufferReader(data), compression="zstd").read())
-    elif data[:2] == b"\x1f\x8b":
-        found.append(pa.input_stream(pa.BufferReader(data), compression="gzip").read())
-    return b"\n".join(found)
-
-
-def holders(store):
-    return [key for key, data in contents(store).items() if SECRET.encode() in unpacked(key, data)]
 
 
 def delete(store):
@@ -95,8 +73,8 @@ def test_no_byte_is_left(verb, on, index, serializer, encoding):
         metadata_storage_format=encoding,
     )
     update_dataset_from_dataframes([people("Bob", SECRET, start=10)], store, UUID, df_serializer=serializer)
-    assert len(holders(store)) >= 2
+    assert len(holders(store, SECRET)) >= 2
     verb(store)
-    assert holders(store), "older states are kept until then"
+    assert holders(store, SECRET), "older states are kept until then"
     garbage_collect_dataset(UUID, store, options=NOW)
-    assert holders(store) == []
+    assert holders(store, SECRET) == []
