@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,12 @@ from kartothek_cube.cli.commands.delete_rows import (
     yes_or_dry_run,
 )
 from kartothek_cube.cli.context import LoadedCube, Session, working
+from kartothek_cube.cli.errors import Failure
 from kartothek_cube.cli.options import cube_command
 from kartothek_cube.cli.output import bold, confirm, echo, show, size
 from kartothek_cube.cli.query.questions import where
 from kartothek_cube.core.text import pluralize
+from kartothek_cube.errors import IncompleteCubeWarning
 
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import CleanupReport
@@ -54,7 +57,14 @@ def command(session: Session, where: tuple[str, ...], dry_run: bool, yes: bool) 
     interrupted. On a terminal it shows what would be done, and asks.
     """
     check_answer(dry_run=dry_run, yes=yes)
-    loaded, delete = deletion_of(session, where)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", IncompleteCubeWarning)
+        try:
+            loaded, delete = deletion_of(session, where)
+        except IncompleteCubeWarning as warning:
+            # A second deletion would not find the cells that the seed has lost already.
+            text = "Take it back first: `forget` removes the history that this needs. Nothing was deleted."
+            raise Failure(f"{warning} {text}") from None
     asks = not (dry_run or yes)
     if dry_run or asks:
         # The files that the deletion would replace are no garbage yet, so they are counted apart.

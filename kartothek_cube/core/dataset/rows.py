@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -58,7 +57,8 @@ def delete_rows(
 
     Partition values, secondary indices and statistics of row groups say which files may have such
     rows; only files that have some are written anew, and files without other rows are removed. A
-    null satisfies ``!=`` and ``not in``, but no comparison by order. See the page *Rows*.
+    null satisfies ``!=`` and ``not in``, but no comparison by order. In a dataset of a cube stored
+    rows count, also those that newer ones override: call `delete_cells` there. See the page *Rows*.
 
     Parameters
     ----------
@@ -407,10 +407,11 @@ def _exact(value: object, data_type: pa.DataType) -> pa.Scalar:
     pyarrow.ArrowException, TypeError, ValueError, OverflowError
         If the type cannot hold the whole value.
     """
-    if not isinstance(value, pa.Scalar) and is_null(value) and not pt.is_floating(data_type):
+    if is_null(value) and not isinstance(value, (float, pa.Scalar)):
         value = None  # all the nulls that pandas has
-    if isinstance(value, np.datetime64):
-        value = pd.Timestamp(value)
+    elif isinstance(value, np.datetime64):
+        # pyarrow converts it to another unit only by a cast.
+        value = pa.scalar(value).cast(data_type) if pt.is_timestamp(data_type) else pa.scalar(value)
     given = value if isinstance(value, pa.Scalar) else pa.scalar(value, None if pt.is_null(data_type) else data_type)
     if pt.is_null(data_type):
         return given.cast(normal_type(given.type))
@@ -424,8 +425,8 @@ def _exact(value: object, data_type: pa.DataType) -> pa.Scalar:
     is_cut |= pt.is_floating(data_type) and kept in (float("inf"), float("-inf")) and kept != plain
     if isinstance(plain, (bool, np.bool_)) and not pt.is_boolean(data_type):
         raise TypeError("it is a truth value.")
-    is_moment = isinstance(plain, dt.datetime) and pt.is_timestamp(data_type)
-    if is_moment and (plain.tzinfo is None) != (data_type.tz is None):
+    zone = plain.tzinfo if isinstance(plain, dt.datetime) else None
+    if isinstance(plain, dt.datetime) and pt.is_timestamp(data_type) and (zone is None) != (data_type.tz is None):
         raise TypeError("one of them has a time zone and the other has none.")
     if is_cut:
         raise ValueError(f"it would become {kept!r}.")

@@ -15,7 +15,7 @@ from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.arguments import chosen_members
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.members.discovery import load_cube
-from kartothek_cube.cube.write.cells import cells_where, plan_cell_deletion
+from kartothek_cube.cube.write.cells import cell_changes, cells_where, plan_cell_deletion
 from kartothek_cube.cube.write.commit import publish_in_order
 from kartothek_cube.errors import CommitConflict, InvalidInput
 from kartothek_cube.typing import Columns, IntoConditions, StoreLike
@@ -51,7 +51,8 @@ def delete_cells(
     on_conflict : {"raise", "reapply"}
         What to do if another writer replaced or removed one of the files meanwhile. ``"raise"``:
         `CommitConflict`. ``"reapply"``: the cells are searched again in the newest state. Files
-        that others add are no conflict.
+        that others add are no conflict, unless a new cell shows a row that an enrichment of
+        fewer dimensions would lose.
     dry_run : bool, default False
         Only report what would be done.
     options : optional
@@ -121,7 +122,7 @@ def delete_cells_on(
                 return reports
             staged = {i: stage_rows(opened, plan, executor) for i, plan in plans.items() if plan}
         # The seed first: without its row a cell is in no query, whatever the other datasets have.
-        changes = {i: rows.change for i, rows in staged.items()}
+        changes = cell_changes(cube, opened, members, plans, staged)
         publish_in_order(opened, cube.uuid_prefix, changes, {i: members[i] for i in changes})
         return {**reports, **{i: rows.report for i, rows in staged.items()}}
 

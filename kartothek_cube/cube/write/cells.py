@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.key_index import KeyIndex
 from kartothek_cube.core.arrow.spool import Spool
+from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.expressions.conditions import C
 from kartothek_cube.core.expressions.conjunction import Condition
+from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.rows.edits import MergeRows
 from kartothek_cube.core.rows.merge import MergeRules, plan_merge
 from kartothek_cube.core.rows.rewrite import rewrite_spec
-from kartothek_cube.core.rows.run import RowsPlan
+from kartothek_cube.core.rows.run import RowsPlan, StagedRows, check_seed_stays, stored_files
 from kartothek_cube.core.rows.source import MergeSource
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.stores.contract import Store
@@ -29,7 +34,7 @@ from kartothek_cube.cube.query.planning import plan_members
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.typing import IntoConditions
 
-__all__ = ["cells_where", "plan_cell_deletion"]
+__all__ = ["cell_changes", "cells_where", "plan_cell_deletion"]
 
 # A longer list of values costs more than it saves by the partitions that it leaves out.
 _MOST_VALUES = 1_000
@@ -77,18 +82,44 @@ def plan_cell_deletion(
     """
     seed = cube.seed_dataset
     plans = {seed: _plan_deletion(store, members[seed], cells, executor)}
-    # Files are compared, not rows: a file without rows would have to be opened to be known.
-    gone = [match for match in plans[seed].touched if match.removes_all]
-    if gone and len(gone) == len(members[seed].partitions):
-        raise InvalidInput(
-            f"Cube {cube.uuid_prefix!r} would have no cell left: its seed {seed!r} would be empty. To delete a cube "
-            "with everything in it, call delete_cube."
-        )
+    check_seed_stays(plans[seed])
     for name in members:
         if name in names and name != seed:
             keys = _keys_without_cells(cube, store, members, name, cells)
             plans[name] = _plan_deletion(store, members[name], keys, executor)
     return plans
+
+
+def cell_changes(
+    cube: Cube,
+    store: Store,
+    members: Mapping[str, Snapshot],
+    plans: Mapping[str, RowsPlan],
+    staged: Mapping[str, StagedRows],
+) -> dict[str, Change]:
+    """The changes of a deletion, the seed first; new cells are a conflict where they matter."""
+    changes, seed = {name: rows.change for name, rows in staged.items()}, cube.seed_dataset
+    edits = [plan.edit for name, plan in plans.items() if name in changes and isinstance(plan.edit, MergeRows)]
+    keys = [edit.source for edit in edits if len(edit.columns) < len(_address(cube))]
+    if seed in changes and keys:
+        # A cell that comes meanwhile may show a row that goes from an enrichment.
+        scope = partial(_without_new_cells, store, members[seed], changes[seed].removed, keys)
+        changes[seed] = replace(changes[seed], scope=scope)
+    return changes
+
+
+def _without_new_cells(
+    store: Store, base: Snapshot, removed: pa.Array, keys: Sequence[MergeSource], newest: Snapshot
+) -> pa.Array:
+    """The labels to remove; InvalidInput if a cell of a later file has one of the keys."""
+    is_new = pc.invert(pc.is_in(newest.partitions.labels, value_set=base.partitions.labels))
+    [(table, schema)] = newest.schemas.items()
+    for file in stored_files(newest, table, is_new.to_numpy(zero_copy_only=False)):
+        for source in keys:
+            cells = read_rows(store, file.key, FileRequest(newest.uuid, schema, source.on), file.values)
+            if (source.positions(cells) >= 0).any():
+                raise InvalidInput("cells were added that show rows of enrichments which were to be deleted")
+    return removed
 
 
 def _plan_deletion(store: Store, base: Snapshot, keys: MergeSource, executor: Executor) -> RowsPlan:

@@ -7,9 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from kartothek_cube import append_to_cube, query_cube_arrow
+from kartothek_cube import C, append_to_cube, delete_cells, query_cube_arrow
 from kartothek_cube.cli.commands.forget import BEYOND_REACH
 from kartothek_cube.core.dataset.history import history
+from kartothek_cube.cube.write import commit
+from kartothek_cube.errors import CubeCommitIncomplete
 from tests.support.cli_cubes import CUBE, SEED, contents, keys
 
 TABLE = """\
@@ -169,3 +171,23 @@ def test_forget_finishes_what_was_interrupted(run, folder):
     assert ran.json["datasets"]["seed"]["deleted"] == 0
     assert ran.json["removed"]
     assert "secret" not in texts(folder / "store")
+
+
+def test_forget_keeps_the_history_that_a_stopped_write_needs(run, folder, monkeypatch):
+    whole = commit.commit_change
+
+    def stopped(store, change, *rest):
+        if change.uuid == "my_cube++enrich":
+            raise OSError("the process died here")
+        return whole(store, change, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commit, "commit_change", stopped)
+        with pytest.raises(CubeCommitIncomplete):
+            delete_cells(CUBE, folder / "store", C("i1") == 10)
+    before = contents(str(folder / "store"))
+    ran = run("my_cube", "forget", "--where", "i1 == 10", "--yes")
+    assert ran.code == 2
+    assert "undo('my_cube++seed', store, " in ran.err
+    assert "Take it back first" in ran.err
+    assert contents(str(folder / "store")) == before

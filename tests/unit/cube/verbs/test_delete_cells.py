@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -218,8 +219,8 @@ class Meanwhile(CountingStore):
         return super().around(operation, key, action)
 
 
-def append(store):
-    append_to_cube(table(x=[0, 5], y=["b", "a"], p=[0, 0], i1=[5, 5], v1=[50, 51]), CUBE, store)
+def append(store, x=(0, 5), y=("b", "a")):
+    append_to_cube(table(x=list(x), y=list(y), p=[0, 0], i1=[5, 5], v1=[50, 51]), CUBE, store)
 
 
 OTHERS = {
@@ -231,8 +232,17 @@ OTHERS = {
 
 @pytest.mark.parametrize("mode", ["raise", "reapply"])
 def test_what_others_append_goes(store, mode):
-    delete_cells(CUBE, Meanwhile(store, append), C("x") == 0, on_conflict=mode)
-    assert [(row["x"], row["y"], row["v1"]) for row in cell(store, p=0)] == [(0, "b", 50), (1, "a", 2), (5, "a", 51)]
+    delete_cells(CUBE, Meanwhile(store, partial(append, x=[4, 5])), C("x") == 0, on_conflict=mode)
+    assert [(row["x"], row["y"], row["v1"]) for row in cell(store, p=0)] == [(1, "a", 2), (4, "b", 50), (5, "a", 51)]
+
+
+def test_a_new_cell_keeps_the_row_of_an_enrichment_that_it_shows(store):
+    with pytest.raises(CommitConflict, match="cells were added that show rows of enrichments"):
+        delete_cells(CUBE, Meanwhile(store, append), (C("x") == 0) & (C("y") != "c"))
+    assert {row["v2"] for row in cell(store, x=0)} == {0}
+    append_ = partial(append, y=["c", "a"])
+    delete_cells(CUBE, Meanwhile(store, append_), (C("x") == 0) & (C("y") != "c"), on_conflict="reapply")
+    assert [(row["y"], row["v2"]) for row in cell(store, x=0)] == [("c", 0)]
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
