@@ -115,6 +115,13 @@ class KeyIndex:
         """Bytes in memory beyond those of the table."""
         return 0 if self._places is None else self._places.nbytes
 
+    @property
+    def is_unique(self) -> bool:
+        """Whether no two rows of the table have the same values."""
+        if self._places is not None:
+            return self._places.is_unique
+        return bool(np.all(self.positions(self._table) == np.arange(len(self._table))))
+
     def positions(self, table: pa.Table) -> Positions:
         """For each row of another table the position of the row with the same values, or -1."""
         if not len(self._table) or not len(table):
@@ -165,6 +172,7 @@ class _Places:
 
     def __init__(self, keys: IntArray, span: int, few_hits: bool = False) -> None:
         self._filter: _Filter | None = None
+        self._rows = len(keys)
         self._order: IntArray | None = None
         self._table: Positions | None = None
         if span <= max(_SPARSE * len(keys), _SMALL):
@@ -183,6 +191,13 @@ class _Places:
             return self._table.nbytes
         others = (self._order, self._filter)
         return self._keys.nbytes + sum(0 if other is None else other.nbytes for other in others)
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether no key occurs twice."""
+        if self._table is not None:
+            return int(np.count_nonzero(self._table >= 0)) == self._rows
+        return not np.any(self._keys[1:] == self._keys[:-1])
 
     def find(self, keys: IntArray) -> Positions:
         """The position of the last row with each key, or -1; arbitrary outside of the span."""

@@ -79,6 +79,11 @@ class MergeSource:
         return KeyIndex(self.rows, self.on, few_hits=True)
 
     @property
+    def is_unique(self) -> bool:
+        """Whether each key occurs once."""
+        return self._index.is_unique
+
+    @property
     def num_rows(self) -> int:
         """As in `SourceKeys`."""
         return int(self.rows.num_rows)
@@ -151,6 +156,8 @@ def _range(column: str, values: pa.Array) -> tuple[Clause, ...]:
 
 def check_keys(source: MergeSource, dataset: str) -> None:
     """Raise if a key of the source occurs twice."""
+    if source.is_unique:
+        return
     positions = source.positions(source.rows)
     others = np.flatnonzero(positions != np.arange(len(positions)))
     if len(others):

@@ -28,6 +28,7 @@ def test_the_last_row_with_the_same_values_is_found(found, few_hits):
     lookup = KeyIndex(table, table.column_names, few_hits=few_hits)
     for other in (table, *others):
         assert lookup.positions(other).tolist() == expected(table, other)
+    assert lookup.is_unique == (len(set(rows_of(table))) == len(table))
 
 
 @settings(max_examples=12, deadline=None)
@@ -48,6 +49,7 @@ def test_near_and_far_integers_are_found_alike(own, others, stride, few_hits):
 
     index = KeyIndex(table(own), ["x", "y"], few_hits=few_hits)
     assert index.positions(table(others)).tolist() == expected(table(own), table(others))
+    assert index.is_unique == (len(set(own)) == len(own))
 
 
 @pytest.mark.parametrize(
