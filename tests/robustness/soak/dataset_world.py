@@ -46,6 +46,7 @@ from kartothek_cube.errors import (
     CommitConflict,
     CommitOutcomeUnknown,
     DatasetNotFound,
+    HistoryUnavailable,
     InvalidInput,
     KeyNotFound,
     StagedFilesLost,
@@ -539,6 +540,8 @@ class _Player:
         except KeyNotFound:
             # Indices of older snapshots are kept for the time of grace.
             assert self.world.clock.now - begun > GRACE / 2
+        except HistoryUnavailable:
+            assert self.world.clock.now - begun > RETAIN / 2
         except Exception:
             # Arrow wraps what a stream of batches raises.
             if not self.store.dead and not self.store.faults:
