@@ -10,7 +10,7 @@ from kartothek_cube.core.maintenance.garbage import run as garbage
 from kartothek_cube.core.stores.contract import Listing
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.wrappers import WRITES, StoreView
-from kartothek_cube.core.write import receipt
+from kartothek_cube.core.write import receipt, stage
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 
@@ -31,7 +31,7 @@ class Clock:
 def use_clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(garbage, "_now", lambda: clock.time)
-    for module in (apply, commit, receipt, staged_files):
+    for module in (apply, commit, receipt, stage, staged_files):
         monkeypatch.setattr(module, "datetime", clock)
     return clock
 

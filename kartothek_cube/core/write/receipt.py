@@ -32,8 +32,8 @@ class Receipt:
 
     ``schema`` includes the partition columns. ``entries`` has the distinct values of each indexed
     column. ``low`` and ``high`` are the sort columns of the first and the last row. ``staged`` is
-    the time at which the file was written (UTC). Receipts of one label with different tables make
-    one partition.
+    a time (UTC) right before the file was written: the file is not older. Receipts of one label
+    with different tables make one partition.
     """
 
     dataset: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple, TypeVar
 
@@ -134,6 +135,8 @@ def _stage(store: Store, request: StageRequest, parts: Sequence[PartitionRows], 
     ends = [_ends(part.table, request.sort_columns) for part in parts]
     entries = [index_entries(part, request.index_columns) for part in parts]
     files = [memoryview(request.serializer.encode(part.table)) for part in parts]
+    # Before the first put: a store may answer long after it has written.
+    begun = datetime.now(UTC)
     keys = [_put(store, request, part.label, data) for part, data in zip(parts, files, strict=True)]
     record(
         rows_written=sum(part.table.num_rows for part in parts),
@@ -142,7 +145,7 @@ def _stage(store: Store, request: StageRequest, parts: Sequence[PartitionRows], 
     )
     uuid, table = request.uuid, request.table
     return [
-        Receipt(uuid, p.label, key, p.values, p.table.num_rows, data.nbytes, schema, values, low, high, table)
+        Receipt(uuid, p.label, key, p.values, p.table.num_rows, data.nbytes, schema, values, low, high, table, begun)
         for p, key, data, values, (low, high) in zip(parts, keys, files, entries, ends, strict=True)
     ]
 
@@ -213,10 +216,12 @@ def stage_stream(
         rows = request.serializer.write_stream(observed, stored, file)
         size = file.tell()
         file.seek(0)
+        begun = datetime.now(UTC)
         store.put_file(key, file)  # type: ignore[arg-type]
     record(rows_written=rows, files_written=1, bytes_written=size)
     low, high = summary.low, summary.high
-    return Receipt(request.uuid, label, key, values, rows, size, schema, summary.values(), low, high, request.table)
+    entries, table = summary.values(), request.table
+    return Receipt(request.uuid, label, key, values, rows, size, schema, entries, low, high, table, begun)
 
 
 def bounded_groups(serializer: FileFormat, rows: int, nbytes: int, limit: int) -> FileFormat:

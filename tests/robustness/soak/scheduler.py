@@ -66,6 +66,7 @@ class Scheduler:
         self.clock = clock
         self.trace: list[str] = []
         self.steps = 0
+        self.failure: BaseException | None = None  # of a check below the library, which takes it for the store's
         self._stickiness = stickiness
         self._actors: list[Actor] = []
         self._threads: list[threading.Thread] = []
@@ -124,10 +125,12 @@ class Scheduler:
             last.go.release()
             if not self._idle.acquire(timeout=_LOST_SECONDS):
                 raise Stuck(f"{last.name} does not come back")
-            if last.failure is not None:
-                raise last.failure
+            if failure := self.failure or last.failure:
+                raise failure
         for action in self._late:
             action()
+        if self.failure is not None:
+            raise self.failure
 
     def _choose(self, last: Actor | None) -> Actor:
         ready = [actor for actor in self._actors if actor.ready]

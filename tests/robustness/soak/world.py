@@ -18,7 +18,7 @@ from kartothek_cube.core.maintenance.garbage import run as garbage
 from kartothek_cube.core.metadata import naming
 from kartothek_cube.core.snapshots import time_travel
 from kartothek_cube.core.stores import memory
-from kartothek_cube.core.write import receipt
+from kartothek_cube.core.write import receipt, stage
 from tests.robustness.soak.scheduler import Scheduler, Turn
 
 TICK = timedelta(milliseconds=20)
@@ -54,7 +54,7 @@ def _datetime_of(clock: Clock) -> type[datetime]:
 def patched(scheduler: Scheduler, clock: Clock, seed: int) -> Iterator[None]:
     moment, ids = _datetime_of(clock), Random(f"ids {seed}")
     with ExitStack() as stack:
-        for module in (apply, receipt, commit, staged_files, time_travel, garbage, memory):
+        for module in (apply, receipt, stage, commit, staged_files, time_travel, garbage, memory):
             stack.enter_context(patch.object(module, "datetime", moment))
         stack.enter_context(
             patch.object(

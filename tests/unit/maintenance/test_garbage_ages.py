@@ -14,7 +14,8 @@ import pytest
 
 from kartothek_cube import options
 from kartothek_cube.api.cube import build_cube, cleanup_cube, delete_cube
-from kartothek_cube.core.dataset.maintain import delete_dataset, garbage_collect_dataset
+from kartothek_cube.api.dataset import compact_dataset
+from kartothek_cube.core.dataset.maintain import delete_dataset, garbage_collect_dataset, verify_dataset
 from kartothek_cube.core.dataset.read import read_table
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.maintenance.garbage.report import HISTORY, INDEX, KEPT, UNNAMED
@@ -483,6 +484,37 @@ def test_a_collection_at_every_call_of_a_writer_takes_nothing_of_it(clock, dated
         assert sorted(read_table(UUID, inner, predicates=[[("i1", ">=", 0)]])["x"]) == sorted(expected)
         assert {k for f in old.partitions.files.values() for k in f.to_pylist()} <= keys(inner)
         clock.advance(days=3)
+
+
+class AnsweredLate(AgedStore):
+    """The first data file lands at once; its caller hears of it days later, after a collection."""
+
+    def around(self, operation, key, action):
+        answer = super().around(operation, key, action)
+        if operation in ("put", "put_file") and key.startswith(f"{UUID}/table/") and len(self.times) == 1:
+            self.clock.advance(days=2)
+            collect(self.inner)
+        return answer
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store: update_dataset_from_dataframes(
+            [ROWS], store, UUID, partition_on=["p"], secondary_indices=["i1"], options=options(threads=1)
+        ),
+        lambda store: compact_dataset(UUID, store),
+    ],
+    ids=["update", "compact"],
+)
+def test_the_age_of_a_file_counts_from_before_its_writing(store, clock, write):
+    build(store)
+    update_dataset_from_dataframes([ROWS], store, UUID, partition_on=["p"], secondary_indices=["i1"])
+    late = AnsweredLate(clock, inner=store)
+    with pytest.raises(StagedFilesLost, match="grace period"):
+        write(late)
+    assert sorted(read_table(UUID, store)["x"]) == [1, 1, 2, 2, 3, 3]
+    assert verify_dataset(UUID, store, deep=True).ok
 
 
 def test_a_file_that_a_commit_restored_and_removed_in_between_stays(clock):
