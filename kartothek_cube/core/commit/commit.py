@@ -191,7 +191,7 @@ def _commit_onto(store: Store, newest: Snapshot | None, group: Sequence[PendingC
 def _newest_state(store: Store, group: Sequence[PendingCommit], attempt: int) -> Snapshot | None:
     base, uuid = group[0].base, group[0].change.uuid
     # The first attempt of a single commit only checks whether its base is still the newest state.
-    if attempt > 1 or len(group) > 1:
+    if attempt > 1 or len(group) > 1 or group[0].is_retried:
         return find_snapshot(store, uuid)
     # If the document lists no partitions, there may be new files although it is the same.
     if base is not None and (base.document.partitions is None or not is_current(store, base)):

@@ -70,6 +70,11 @@ class PendingCommit:
     prepared: PreparedCommit | None = None
     outcome: Future[Snapshot] = field(default_factory=Future)
 
+    @property
+    def is_retried(self) -> bool:
+        """Whether an earlier leader was interrupted, who may have committed the change."""
+        return self.outcome.running()
+
     @contextmanager
     def own_errors(self) -> Iterator[None]:
         """Make an error inside the block the outcome of this commit, so that others go on."""
@@ -125,6 +130,9 @@ class _CommitQueues:
     def give_back(self, queue: CommitQueue, group: list[PendingCommit]) -> None:
         with self._guard:
             queue.waiting[:0] = group
+        for pending in group:  # the state of its future tells the next leader
+            if not pending.is_retried:
+                pending.outcome.set_running_or_notify_cancel()
 
     def leave(self, key: Hashable, queue: CommitQueue, pending: PendingCommit) -> None:
         with self._guard:

@@ -12,6 +12,7 @@ from kartothek_cube.core.metadata.history_entry import history_key
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
+from kartothek_cube.core.snapshots.time_travel import states
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CommitConflict
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
@@ -146,6 +147,25 @@ def test_a_batch_whose_leader_is_interrupted_is_taken_up_by_the_next(moment):
     assert [o.result.id for o in outcomes if not isinstance(o, SimulatedCrash)] == [
         c.commit for c, o in zip(changes, outcomes, strict=True) if not isinstance(o, SimulatedCrash)
     ]
+
+
+def test_history_stays_that_of_the_swap_when_a_commit_of_an_interrupted_creator_is_taken_up():
+    """One dies before the swap, and one after that of the other two, who had seen no dataset."""
+    memory = MemoryStore()
+    changes = [make_change(memory, {"x": [i]}, label=f"l{i}", creates=False) for i in range(3)]
+
+    class Interrupted(Gate):
+        def around(self, operation, key, action):
+            if operation == "put_if" and key == DOCUMENT and self.swaps < 2:
+                first = not self.swaps
+                super().around(operation, key, (lambda: None) if first else action)
+                raise SimulatedCrash("before the swap" if first else "after it")
+            return super().around(operation, key, action)
+
+    together(Interrupted(memory, 2), changes, None)
+    snapshot = load_snapshot(memory, UUID)
+    assert [state.commit for state in states(memory, snapshot)] == [c.id for c in reversed(snapshot.chain)]
+    assert len(snapshot.chain) == 2
 
 
 def test_one_that_landed_is_not_told_the_error_of_another():
