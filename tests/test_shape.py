@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.doc_blocks import number_of_words
 from tests.support.source import MODULES
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -127,4 +128,4 @@ def test_few_parameters_may_be_anything():
 
 def test_the_documentation_can_be_read_in_a_day():
     pages = [page for page in DOCS.rglob("*.md") if "_build" not in page.parts]
-    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= WORDS_OF_DOCUMENTATION
+    assert sum(number_of_words(page.read_text(encoding="utf-8")) for page in pages) <= WORDS_OF_DOCUMENTATION

@@ -6,6 +6,7 @@ Tables are found, registered and renewed before a statement is run.
 from __future__ import annotations
 
 import re
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -279,6 +280,10 @@ class StoreCatalog:
                     self._put(table)
 
 
+def _release(_connection: Connection) -> None:
+    """Let a connection go whose relation is gone."""
+
+
 class Connection(DuckDBPyConnection):
     """What types say of a connection: it is one of DuckDB, with a method more."""
 
@@ -330,7 +335,14 @@ class Connection(DuckDBPyConnection):
         [('insert', 5)]
         """
         states: States = {"since": since, "until": until, "on": on}
-        return self._inside.from_arrow(self._catalog.difference(name, states, conditions))
+        return self._kept_for(self._inside.from_arrow(self._catalog.difference(name, states, conditions)))
+
+    def _kept_for(self, relation: T) -> T:
+        """The relation, which keeps this connection as long as it lives."""
+        # A relation of DuckDB 1 ends with its connection, of which the caller may have no variable.
+        if isinstance(relation, duckdb.DuckDBPyRelation):
+            weakref.finalize(relation, _release, self).atexit = False
+        return relation
 
 
 class StoreConnection(Connection):
@@ -383,17 +395,17 @@ class StoreConnection(Connection):
     def sql(self, *_arguments: Any, **_named: Any) -> duckdb.DuckDBPyRelation:
         """Run a statement; a query becomes a relation."""
         relation: duckdb.DuckDBPyRelation = self._run(self._inside.sql, _arguments, _named)
-        return relation
+        return self._kept_for(relation)
 
     def query(self, *_arguments: Any, **_named: Any) -> duckdb.DuckDBPyRelation:
         """Run a statement as `sql` does."""
         relation: duckdb.DuckDBPyRelation = self._run(self._inside.query, _arguments, _named)
-        return relation
+        return self._kept_for(relation)
 
     def from_query(self, *_arguments: Any, **_named: Any) -> duckdb.DuckDBPyRelation:
         """Run a statement as `sql` does."""
         relation: duckdb.DuckDBPyRelation = self._run(self._inside.from_query, _arguments, _named)
-        return relation
+        return self._kept_for(relation)
 
     def execute(self, *_arguments: Any, **_named: Any) -> StoreConnection:
         """Run a statement, whose rows the connection then fetches."""
@@ -425,7 +437,8 @@ class StoreConnection(Connection):
         quoted = '"' + _name.replace('"', '""') + '"'
         self._catalog.prepare(f"FROM {quoted}")
         # Tables of the store are views for DuckDB.
-        return self._inside.view(_name) if self._catalog.table(_name) is not None else _method(_name)
+        is_stored = self._catalog.table(_name) is not None
+        return self._kept_for(self._inside.view(_name) if is_stored else _method(_name))
 
     def _run(self, _method: Callable[..., Any], _arguments: Sequence[Any], _named: dict[str, Any]) -> Any:
         if not _arguments and "query" not in _named:

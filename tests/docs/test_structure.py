@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from tests.support.checklists import REPOSITORY
+from tests.support.doc_blocks import number_of_words
 
 DOCS = REPOSITORY / "docs"
 SOURCES = sorted(path for path in [REPOSITORY / "README.md", *DOCS.rglob("*.md")] if "_build" not in path.parts)
@@ -76,7 +77,7 @@ WORDS_OF_DIFFERENCES = 2_000
 
 
 def test_the_documentation_stays_short():
-    words = {path: len(path.read_text(encoding="utf-8").split()) for path in SOURCES if DOCS in path.parents}
+    words = {path: number_of_words(path.read_text(encoding="utf-8")) for path in SOURCES if DOCS in path.parents}
     assert sum(words.values()) <= WORDS
     assert words[DOCS / "differences.md"] <= WORDS_OF_DIFFERENCES
 

@@ -69,3 +69,8 @@ def executed(text: str, page: str, namespace: dict[str, Any]) -> int:
     for block in blocks:
         run_block(block, page, namespace)
     return len(blocks)
+
+
+def number_of_words(text: str) -> int:
+    """Words with a letter or digit: the lines of a table are none."""
+    return sum(any(map(str.isalnum, word)) for word in text.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from concurrent.futures import ThreadPoolExecutor
 
@@ -644,3 +645,13 @@ def test_a_cursor_finds_variables_of_its_caller(con):
     names = pa.table({"x": [1], "name": ["one"]})
     assert con.cursor().sql("SELECT DISTINCT name FROM names JOIN cube USING (x)").fetchall() == [("one",)]
     assert names.num_rows == 1
+
+
+@pytest.mark.parametrize("make", ["sql", "query", "table", "changes"])
+def test_a_relation_keeps_its_connection(store, make):
+    commit = history("my-data", store)["commit"].iloc[0]
+    text = 'FROM "my-data"'
+    arguments = {"sql": [text], "query": [text], "table": ["my-data"], "changes": ["my-data", commit]}
+    relation = getattr(connect(store), make)(*arguments[make])
+    gc.collect()
+    assert len(relation.fetchall()) == (0 if make == "changes" else 2)
