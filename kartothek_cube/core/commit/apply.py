@@ -22,6 +22,7 @@ from kartothek_cube.core.metadata.commit_log import (
     extend_chain,
     fingerprint,
 )
+from kartothek_cube.core.metadata.cube_writes import records_after
 from kartothek_cube.core.metadata.document import OWN_PREFIX, Document
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, entry_of
 from kartothek_cube.core.metadata.index import SecondaryIndex, build_index, drop_labels, index_type, merge_indices
@@ -109,8 +110,12 @@ class AppliedChange:
         return self.snapshot(replace(self.next.document, indices=indices), None)
 
 
-def rebase_and_apply(change: Change, base: Snapshot | None, newest: Snapshot | None) -> AppliedChange:
+def rebase_and_apply(
+    change: Change, base: Snapshot | None, newest: Snapshot | None, kept: Mapping[str, Any] | None = None
+) -> AppliedChange:
     """Apply a change that was made for ``base`` to the newest state.
+
+    ``kept`` are records of a vacancy that the new document keeps.
 
     Raises
     ------
@@ -126,11 +131,11 @@ def rebase_and_apply(change: Change, base: Snapshot | None, newest: Snapshot | N
             "does so now, it was interrupted: repeat it, or call convert_metadata_format with the present encoding to "
             "free the dataset. Nothing of this write is visible."
         )
-    newest, now = minus_own_files(change, base, newest), datetime.now(UTC)
+    newest, now = minus_own_files(change, base, newest), change.time or datetime.now(UTC)
     rebased = rebase(change, base, newest)
     try:
         check_indices(rebased, newest)
-        state = apply_change(rebased, newest, now)
+        state = apply_change(rebased, newest, now, kept)
     except InvalidInput as error:
         if is_same(base, newest):
             raise
@@ -142,8 +147,10 @@ def rebase_and_apply(change: Change, base: Snapshot | None, newest: Snapshot | N
     return AppliedChange(rebased, newest, state, entry, is_reapplied(change, base, newest))
 
 
-def apply_change(change: Change, base: Snapshot | None, now: datetime | None = None) -> NextState:
-    """The state after a change; ``now`` is UTC.
+def apply_change(
+    change: Change, base: Snapshot | None, now: datetime | None = None, kept: Mapping[str, Any] | None = None
+) -> NextState:
+    """The state after a change; ``now`` is UTC, ``kept`` as in `rebase_and_apply`.
 
     If the change adds or removes partitions, ``base`` must have all secondary indices loaded.
     """
@@ -165,6 +172,10 @@ def apply_change(change: Change, base: Snapshot | None, now: datetime | None = N
     new = indices.keys() | change.dropped
     kept = {} if start is None else {c: key for c, key in start.document.indices.items() if c not in new}
     metadata = _new_metadata(change, base, start, schemas, partitions, now or datetime.now(UTC))
+    # They survive `replace`, too: readers of other datasets need them.
+    before = (kept or {}) if base is None else base.document.metadata
+    write = None if change.cube is None else change.cube.id
+    metadata.update(records_after(change.part, change.uuid, write, change.commit, before))
     appends = not change.replace and partitions is not None and not len(gone) and not change.places
     document = Document(change.uuid, metadata, change.partition_keys, kept, partitions)
     all_gone = base.partitions.labels if change.replace and base is not None else gone

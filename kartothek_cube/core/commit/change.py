@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
 from kartothek_cube.core.metadata.commit_log import CubeCommit
+from kartothek_cube.core.metadata.cube_writes import CubePart
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.naming import document_key, new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -84,6 +86,10 @@ class Change:
         Id of the commit.
     cube : CubeCommit | None
         The write to a cube that this change is a part of.
+    part : CubePart | None
+        The part of the dataset in that write.
+    time : datetime | None
+        The time of the commit in UTC; None: when it is applied.
     data_change : bool
         False if the new files hold the rows of the removed partitions.
     txn : Txn | None
@@ -111,6 +117,8 @@ class Change:
     msgpack: bool = False
     commit: str = field(default_factory=new_id)
     cube: CubeCommit | None = None
+    part: CubePart | None = None
+    time: datetime | None = None
     data_change: bool = True
     txn: Txn | None = None
 
@@ -118,6 +126,16 @@ class Change:
     def labels(self) -> list[str]:
         """Labels of the new partitions, in order."""
         return list(dict.fromkeys(r.label for r in self.receipts))
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the commit is seen only once the coordinator of its write has committed."""
+        return self.part is not None and self.part.coordinator != self.uuid
+
+    @property
+    def is_coordinator(self) -> bool:
+        """Whether the commit is the moment of a write to several datasets."""
+        return self.part is not None and self.part.coordinator == self.uuid
 
     def key_onto(self, base: Snapshot | None) -> str:
         """Key of the document after the change: an existing document keeps its encoding."""

@@ -14,6 +14,7 @@ from itertools import count
 
 from kartothek_cube.core.commit.apply import UNWRITTEN, AppliedChange, rebase_and_apply
 from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.cube_writes import check_not_aborted, decided_state
 from kartothek_cube.core.commit.group_commit import PendingCommit, PreparedCommit, group_commit
 from kartothek_cube.core.commit.rebase import conflict, needs_indices
 from kartothek_cube.core.commit.schema_sync import create_schema_file, update_schema_file
@@ -29,7 +30,14 @@ from kartothek_cube.core.metadata.txn import is_applied
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.document_store import SwapResult, compare_and_swap
-from kartothek_cube.core.snapshots.loader import find_snapshot, is_current, load_snapshot, remember, with_indices
+from kartothek_cube.core.snapshots.loader import (
+    Unseen,
+    find_snapshot,
+    is_current,
+    load_snapshot,
+    remember,
+    with_indices,
+)
 from kartothek_cube.core.stores.contract import Store, VersionMismatch
 from kartothek_cube.errors import (
     AtomicityRequired,
@@ -120,11 +128,14 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
         if not group:
             return
         try:
-            newest = _newest_state(store, group, attempt)
+            state = _newest_state(store, group, attempt)
+            newest, unseen = (None, state) if isinstance(state, Unseen) else (state, None)
             open_commits = []
             for pending in group:
                 with pending.own_errors():
                     change = pending.change
+                    if change.is_coordinator and (pending.prepared is None or state is not pending.prepared.newest):
+                        check_not_aborted(store, change, state)
                     # An interrupted leader may have committed it, or its number was written before.
                     landed = newest is not None and change.commit in [c.id for c in newest.chain]
                     if newest is not None and (landed or is_applied(change.txn, newest.document.metadata)):
@@ -135,9 +146,11 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
                     # garbage.
                     if newest is None or newest.document.partitions is not None:
                         change = with_fresh_copies(store, change)
+                    if unseen is not None:  # the document is replaced in its encoding
+                        change = replace(change, msgpack=unseen.stored.key.endswith(".zstd"))
                     open_commits.append(pending if change is pending.change else replace(pending, change=change))
             group = open_commits
-            _commit_onto(store, newest, group, attempt)
+            _commit_onto(store, newest, unseen, group, attempt)
         except CommitLost:
             late = [p for p in group if attempt > p.retries and not p.outcome.done()]
             if late:
@@ -156,7 +169,9 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
                     pending.outcome.set_exception(error)
 
 
-def _commit_onto(store: Store, newest: Snapshot | None, group: Sequence[PendingCommit], attempt: int) -> None:
+def _commit_onto(
+    store: Store, newest: Snapshot | None, unseen: Unseen | None, group: Sequence[PendingCommit], attempt: int
+) -> None:
     """Apply the changes of a group in turn, write the last state with one swap, set outcomes."""
     if not group:
         return
@@ -173,13 +188,13 @@ def _commit_onto(store: Store, newest: Snapshot | None, group: Sequence[PendingC
             if steps and state is not None and is_applied(pending.change.txn, state.document.metadata):
                 repeated.append(pending)
                 continue
-            step = _apply(store, pending, state)
+            step = _apply(store, pending, state, unseen)
             after = step.unwritten_snapshot() if len(group) > 1 else state
             steps.append((pending, step))
             state = after
     if not steps:
         return
-    landed = _write(store, loaded, [step for _, step in steps])
+    landed = _write(store, loaded, unseen, [step for _, step in steps])
     for pending, step in steps:
         result = CommitResult(step.change.commit, attempt, step.reapplied)
         pending.outcome.set_result(replace(landed, result=result))
@@ -188,14 +203,19 @@ def _commit_onto(store: Store, newest: Snapshot | None, group: Sequence[PendingC
         pending.outcome.set_result(replace(landed, result=result))
 
 
-def _newest_state(store: Store, group: Sequence[PendingCommit], attempt: int) -> Snapshot | None:
-    base, uuid = group[0].base, group[0].change.uuid
+def _newest_state(store: Store, group: Sequence[PendingCommit], attempt: int) -> Snapshot | Unseen | None:
+    base, change, prepared = group[0].base, group[0].change, group[0].prepared
     # The first attempt of a single commit only checks whether its base is still the newest state.
     if attempt > 1 or len(group) > 1 or group[0].is_retried:
-        return find_snapshot(store, uuid)
+        return decided_state(store, change.uuid)
+    if prepared is not None and prepared.change is change and change.part is not None:
+        # It was the newest state just now; the swap tells whether it still is.
+        newest = prepared.newest
+        if newest is None or (newest.undecided is None and newest.document.partitions is not None):
+            return newest
     # If the document lists no partitions, there may be new files although it is the same.
     if base is not None and (base.document.partitions is None or not is_current(store, base)):
-        return find_snapshot(store, uuid)
+        return decided_state(store, change.uuid)
     return base
 
 
@@ -205,11 +225,11 @@ def _with_needed_indices(store: Store, newest: Snapshot | None, changes: Sequenc
     return with_indices(store, newest, sorted(newest.secondary_columns))
 
 
-def _apply(store: Store, pending: PendingCommit, state: Snapshot | None) -> AppliedChange:
+def _apply(store: Store, pending: PendingCommit, state: Snapshot | None, unseen: Unseen | None = None) -> AppliedChange:
     """Apply one change to a state, unless that was prepared."""
     check_staged(store, pending.change)
     prepared = pending.prepared
-    if prepared is not None and prepared.change is pending.change and prepared.loaded is state:
+    if unseen is None and prepared is not None and prepared.change is pending.change and prepared.loaded is state:
         return prepared.applied
     if state is not None and state.chain and state.has_foreign_commit:
         seen = (store.identity, state.uuid, state.chain[-1].id, state.token)
@@ -222,13 +242,13 @@ def _apply(store: Store, pending: PendingCommit, state: Snapshot | None) -> Appl
                 ForeignWriterWarning,
                 stacklevel=2,
             )
-    return rebase_and_apply(pending.change, pending.base, state)
+    return rebase_and_apply(pending.change, pending.base, state, None if unseen is None else unseen.records)
 
 
 # --- writing --------------------------------------------------------------------------------------
 
 
-def _write(store: Store, newest: Snapshot | None, steps: Sequence[AppliedChange]) -> Snapshot:
+def _write(store: Store, newest: Snapshot | None, unseen: Unseen | None, steps: Sequence[AppliedChange]) -> Snapshot:
     """Write all files of one swap and the document; return the state after it."""
     last, now = steps[-1], datetime.now(UTC).replace(tzinfo=None)
     uuid, schemas, indices, document = last.change.uuid, last.next.schemas, last.indices, last.next.document
@@ -248,15 +268,16 @@ def _write(store: Store, newest: Snapshot | None, steps: Sequence[AppliedChange]
     tasks += [lambda e=step.entry: put_entry(e) for step in steps]
     keys = list(map_in_threads(lambda task: task(), tasks, store=store))[: len(columns)]
     document = replace(document, indices={**document.indices, **dict(zip(columns, keys, strict=True))})
-    token = swap(store, last.change, newest, document)
-    if token is None:
+    token = swap(store, last.change, newest, document, unseen)
+    if token is None and not last.change.is_prepared:
         with suppress(Exception):  # the commit has landed, whatever the store answers now
             return load_snapshot(store, uuid)
         return last.snapshot(document, None)
     for table, schema in schemas.items():
         with suppress(Exception):  # the commit has landed, and the next one checks this copy again
             update_schema_file(store, schema_key(uuid, table), schema)
-    return remember(store, last.snapshot(document, token))
+    landed = last.snapshot(document, token)
+    return landed if last.change.is_prepared else remember(store, landed)
 
 
 def index_bytes(index: SecondaryIndex) -> memoryview:
@@ -284,10 +305,13 @@ def put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) ->
 # --- the swap -------------------------------------------------------------------------------------
 
 
-def swap(store: Store, change: Change, base: Snapshot | None, document: Document) -> Hashable:
+def swap(
+    store: Store, change: Change, base: Snapshot | None, document: Document, unseen: Unseen | None = None
+) -> Hashable:
     """Put the document if that of ``base`` is still current, and return its version.
 
-    ``change`` is the last one that the document includes. None: later commits follow it already.
+    ``change`` is the last one that the document includes. Without ``base`` it may replace a
+    document that no reader sees. None: later commits follow it already.
 
     Raises
     ------
@@ -296,18 +320,20 @@ def swap(store: Store, change: Change, base: Snapshot | None, document: Document
     CommitOutcomeUnknown
         If the store does not say whether the document was written and cannot be asked.
     """
-    key = change.key_onto(base)
+    key, replaced = change.key_onto(base), base.token if base is not None else None
+    if unseen is not None:
+        replaced = unseen.stored.token
     twin = _find_stale_twin(store, change, base)
     result = compare_and_swap(
         store,
         key,
         render_document(document, msgpack=key.endswith(".zstd")),
-        None if base is None else base.token,
+        replaced,
         is_applied=lambda stored: change.commit in [c.id for c in stored_chain(stored, key)],
         context=f"Dataset {change.uuid!r}: {change.describe()}",
     )
     if not result.applied:
-        _check_certainly_lost(change, base, result)
+        _check_certainly_lost(change, base, replaced, result)
         raise CommitLost(key) from result.error
     token = result.version
     if result.error is not None and result.data is not None and stored_chain(result.data, key)[-1].id != change.commit:
@@ -326,9 +352,9 @@ def swap(store: Store, change: Change, base: Snapshot | None, document: Document
     return token
 
 
-def _check_certainly_lost(change: Change, base: Snapshot | None, result: SwapResult) -> None:
+def _check_certainly_lost(change: Change, base: Snapshot | None, replaced: Hashable, result: SwapResult) -> None:
     """Raise if the commit may have been applied and have left the chain since."""
-    if result.data is None or result.version == (None if base is None else base.token):
+    if result.data is None or result.version == replaced:
         return
     key = change.key_onto(base)
     chain = stored_chain(result.data, key)

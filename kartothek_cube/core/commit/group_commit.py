@@ -121,11 +121,16 @@ class _CommitQueues:
             return list(self._queues[key].waiting) if key in self._queues else []
 
     def take(self, queue: CommitQueue, first: PendingCommit) -> list[PendingCommit]:
-        """The next group: the leader's own commit first, then those that have waited longest."""
+        """The next group: the leader's own commit first, then those that have waited longest.
+
+        A prepared commit is alone: it may be taken back without any other.
+        """
         with self._guard:
             others = [pending for pending in queue.waiting if pending is not first]
-            queue.waiting = others[_LARGEST_GROUP - 1 :]
-            return [first, *others[: _LARGEST_GROUP - 1]]
+            shares = [p for p in others if not (p.change.is_prepared or first.change.is_prepared)]
+            group = [first, *shares[: _LARGEST_GROUP - 1]]
+            queue.waiting = [pending for pending in others if pending not in group]
+            return group
 
     def give_back(self, queue: CommitQueue, group: list[PendingCommit]) -> None:
         with self._guard:

@@ -24,6 +24,7 @@ __all__ = [
     "Commit",
     "CubeCommit",
     "chain_of",
+    "encode_chain",
     "extend_chain",
     "fingerprint",
     "is_foreign",
@@ -129,9 +130,13 @@ def extend_chain(chain: tuple[Commit, ...], commit: Commit, *, foreign: bool) ->
     """The chain with one more commit, as it is stored; its parent is set here."""
     # After a foreign writer a new chain begins: the commits before are not its ancestors.
     kept = () if foreign else chain[-(LENGTH - 1) :]
-    last = replace(commit, parent=kept[-1].id if kept else None)
+    return encode_chain((*kept, replace(commit, parent=kept[-1].id if kept else None)))
+
+
+def encode_chain(chain: Iterable[Commit]) -> str:
+    """The chain as it is stored; the reverse of `chain_of`."""
     entries = []
-    for each in (*kept, last):
+    for each in chain:
         time = None if each.time is None else each.time.isoformat()
         cube = None if each.cube is None else [each.cube.id, list(each.cube.datasets)]
         entry: list[Any] = [each.id, each.parent, each.fingerprint, time, cube]

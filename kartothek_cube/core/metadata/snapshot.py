@@ -15,6 +15,7 @@ from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one
 from kartothek_cube.core.expressions.evaluate import MANY, can_be_searched, matching_all, matching_ranges
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.metadata.commit_log import Commit, chain_of, is_foreign
+from kartothek_cube.core.metadata.cube_writes import CubeMark
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
@@ -22,7 +23,7 @@ from kartothek_cube.core.metadata.partition_values import partition_table, parti
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.errors import UnknownColumn
 
-__all__ = ["CommitResult", "Snapshot", "make_snapshot", "type_of_column", "with_key_types"]
+__all__ = ["CommitResult", "Snapshot", "Undecided", "make_snapshot", "type_of_column", "with_key_types"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,25 @@ class CommitResult:
     tries: int
     reapplied: bool = False
     skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """A commit that a document has and readers do not see: its write to a cube has not committed.
+
+    Attributes
+    ----------
+    mark : CubeMark
+        The mark of the write.
+    document : Document
+        The document as it is stored, with the commit.
+    is_aborted : bool
+        Whether the write will never commit.
+    """
+
+    mark: CubeMark
+    document: Document
+    is_aborted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +100,8 @@ class Snapshot:
         rebuilt where they are required.
     past_commit : str | None
         In an older snapshot, its commit.
+    undecided : Undecided | None
+        A commit to which this is the state before, although the document with this token has it.
     """
 
     uuid: str
@@ -94,6 +116,7 @@ class Snapshot:
     result: CommitResult | None = None
     lost: frozenset[str] = frozenset()
     past_commit: str | None = None
+    undecided: Undecided | None = None
 
     @property
     def commit(self) -> str | None:

@@ -52,6 +52,9 @@ class Options:
     commit_retries : int
         How often a commit that lost against another writer is rebased onto the newer state, with
         growing pauses, before `CommitConflict` is raised.
+    patience : timedelta
+        How long a write waits for another process that writes several datasets of the cube at once,
+        before it aborts that write.
     require_atomic : bool
         Refuse commits to stores that cannot compare and swap. ``False`` declares that there is only
         one writer.
@@ -69,6 +72,7 @@ class Options:
     threads: int | None = None
     bytes_in_flight: int = 256 * 2**20
     commit_retries: int = 100
+    patience: timedelta = timedelta(seconds=5)
     require_atomic: bool = True
     grace: timedelta = timedelta(days=1)
     retain: timedelta = timedelta(days=7)
@@ -80,6 +84,7 @@ class Options:
         _check_int("bytes_in_flight", self.bytes_in_flight, 1)
         _check_int("commit_retries", self.commit_retries, 0)
         _check_type("require_atomic", self.require_atomic, bool)
+        _check_duration("patience", self.patience)
         _check_duration("grace", self.grace)
         _check_duration("retain", self.retain)
         if not isinstance(self.progress, bool | None) and not callable(self.progress):
@@ -103,6 +108,7 @@ class OptionValues(TypedDict, total=False):
     threads: int | None
     bytes_in_flight: int
     commit_retries: int
+    patience: timedelta
     require_atomic: bool
     grace: timedelta
     retain: timedelta

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,8 +16,18 @@ from kartothek_cube.core.arrow.schema import normal_schema, ordered, stored_sche
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io.file_format import DATA_SUFFIX, check_named_key
 from kartothek_cube.core.io.parquet import stream_columns
-from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, is_foreign
+from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, chain_of, is_foreign
+from kartothek_cube.core.metadata.cube_writes import (
+    LEDGER_KEY,
+    CubeMark,
+    Fate,
+    fate_of,
+    ledger_of,
+    pending_mark,
+    without_last_commit,
+)
 from kartothek_cube.core.metadata.document import Document
+from kartothek_cube.core.metadata.history_entry import document_before
 from kartothek_cube.core.metadata.index import SecondaryIndex, index_from_table, index_type, merge_indices
 from kartothek_cube.core.metadata.naming import (
     SCHEMA_FILE,
@@ -28,18 +40,23 @@ from kartothek_cube.core.metadata.naming import (
 )
 from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
 from kartothek_cube.core.metadata.schema_file import parse_common_metadata, parse_embedded_schemas
-from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot, type_of_column
+from kartothek_cube.core.metadata.snapshot import Snapshot, Undecided, make_snapshot, type_of_column
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.snapshots.document_store import read_document
+from kartothek_cube.core.snapshots.document_store import StoredDocument, read_document
 from kartothek_cube.core.snapshots.indexing import built_indices
+from kartothek_cube.core.snapshots.past_state import past_snapshot, read_entry
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, KeyNotFound
+from kartothek_cube.errors import CorruptDocument, DatasetNotFound, IncompleteCubeWarning, InvalidInput, KeyNotFound
 
 __all__ = [
+    "Unseen",
+    "coordinator_document",
     "find_snapshot",
+    "find_state",
     "is_current",
     "load_index",
     "load_snapshot",
+    "load_state",
     "remember",
     "resolve_document",
     "snapshot_of",
@@ -70,12 +87,38 @@ class _Cache:
 
 
 _cache = _Cache()
+# Writes to cubes of which there was a warning, by store.
+_warned: set[tuple[Hashable, str]] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """A document that no reader sees.
+
+    ``undecided`` is the commit that makes the dataset, of a write to a cube that has not committed.
+    None: a vacancy.
+    """
+
+    stored: StoredDocument
+    undecided: Undecided | None
+
+    @property
+    def records(self) -> dict[str, Any]:
+        """The records that a document in its place keeps."""
+        return {k: v for k, v in self.stored.document.metadata.items() if self.undecided is None and k == LEDGER_KEY}
+
+    @property
+    def reason(self) -> str:
+        """The reason why readers do not see it, for errors."""
+        if self.undecided is None:
+            return "its document only records that writes to its cube were aborted"
+        return f"the write {self.undecided.mark.write} to its cube, which makes it, has not committed"
 
 
 def remember(store: Store, snapshot: Snapshot) -> Snapshot:
     """Put a snapshot into the cache, e.g. the new one of a commit."""
     # A snapshot of the past has no version: cached, it would be taken for the newest one.
-    if snapshot.token is not None:
+    if snapshot.token is not None and snapshot.undecided is None:
         _cache.put(store, snapshot)
     return snapshot
 
@@ -88,27 +131,104 @@ def find_snapshot(store: Store, uuid: str) -> Snapshot | None:
         return None
 
 
+def find_state(store: Store, uuid: str) -> Snapshot | Unseen | None:
+    """The state of a dataset as of `load_state`, or None if there is no document."""
+    try:
+        return load_state(store, uuid)
+    except DatasetNotFound:
+        return None
+
+
 def load_snapshot(store: Store, uuid: str) -> Snapshot:
     """The newest snapshot of a dataset, from the cache if its document is unchanged.
+
+    A commit whose write to a cube has not committed is not seen.
 
     Raises
     ------
     DatasetNotFound
-        If neither document exists.
+        If neither document exists, or no reader sees it.
     CorruptDocument
         If the document cannot be parsed, or contradicts its key.
+    """
+    state = load_state(store, uuid)
+    if isinstance(state, Unseen):
+        raise DatasetNotFound(f"Dataset {uuid!r} does not exist: {state.reason}. Store: {store.name}.")
+    return state
+
+
+def load_state(store: Store, uuid: str) -> Snapshot | Unseen:
+    """The newest snapshot of a dataset, or the document that no reader sees.
+
+    Errors as of `load_snapshot` if there is no document.
     """
     cached = _cache.get(store, uuid)
     # A dataset whose document lists no partitions changes with any new file, without its document.
     if cached is not None and cached.document.partitions is not None and is_current(store, cached):
         return cached
-    stored = read_document(store, uuid)
-    return remember(store, snapshot_of(store, stored.document, stored.key, stored.token))
+    while True:
+        stored = read_document(store, uuid)
+        mark, ledger = pending_mark(stored.document), ledger_of(stored.document.metadata)
+        if ledger is not None and ledger.is_vacant:
+            return Unseen(stored, None)
+        if mark is None:
+            return remember(store, snapshot_of(store, stored.document, stored.key, stored.token))
+        # The coordinator is read after the dataset: what it does not know then had not committed.
+        fate = fate_of(mark, uuid, coordinator_document(store, mark.coordinator))
+        if fate is Fate.COMMITTED:
+            return remember(store, snapshot_of(store, stored.document, stored.key, stored.token))
+        state = _state_before(store, stored, mark, fate)
+        if state is not None:
+            return state
+        if not store.changed(stored.key, stored.token):
+            _warn_of_lost_records(store, uuid, mark)
+            return remember(store, snapshot_of(store, stored.document, stored.key, stored.token))
+
+
+def coordinator_document(store: Store, uuid: str) -> Document | None:
+    """The document of a coordinator, also that of a vacancy; None if there is none."""
+    cached = _cache.get(store, uuid)
+    if cached is not None and is_current(store, cached):
+        return cached.document
+    try:
+        return read_document(store, uuid).document
+    except DatasetNotFound:
+        return None
+
+
+def _state_before(store: Store, stored: StoredDocument, mark: CubeMark, fate: Fate) -> Snapshot | Unseen | None:
+    """The state before the write of a pending mark; None if the records do not tell any more."""
+    document, chain = stored.document, chain_of(stored.document.metadata)
+    is_overtaken = is_foreign(document.metadata, document.partitions) or chain[-1].id != mark.commit
+    entry = None if is_overtaken or fate is Fate.UNKNOWN else read_entry(store, document.uuid, mark.commit)
+    if entry is None:
+        return None
+    undecided = Undecided(mark, document, fate is Fate.ABORTED)
+    before = document_before(entry, document)
+    if before is None:
+        return Unseen(stored, undecided)
+    before = without_last_commit(before, document)
+    state = past_snapshot(store, before, stored.key, document.indices)
+    return replace(state, token=stored.token, undecided=undecided)
+
+
+def _warn_of_lost_records(store: Store, uuid: str, mark: CubeMark) -> None:
+    if (store.identity, mark.write) in _warned:
+        return
+    _warned.add((store.identity, mark.write))
+    warnings.warn(
+        f"Dataset {uuid!r}: a library without commit ids (kartothek, plateau), or an older version, came between the "
+        f"steps of the write {mark.write} to several datasets, or removed what tells whether it has committed. The "
+        "dataset is read as its document says; other datasets of the cube may lack the write.",
+        IncompleteCubeWarning,
+        stacklevel=2,
+    )
 
 
 def is_current(store: Store, snapshot: Snapshot) -> bool:
     """Whether the document of a snapshot is unchanged and still valid."""
-    if store.changed(snapshot.key, snapshot.token):
+    # The fate of an undecided write changes without the document.
+    if snapshot.undecided is not None or store.changed(snapshot.key, snapshot.token):
         return False
     # kartothek updates a msgpack document by a JSON document beside it, which is valid then.
     json_key = document_key(snapshot.uuid)

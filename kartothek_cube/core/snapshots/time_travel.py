@@ -8,16 +8,15 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, Commit, CubeCommit, fingerprint
+from kartothek_cube.core.metadata.commit_log import Commit, CubeCommit, fingerprint
 from kartothek_cube.core.metadata.document import Document
-from kartothek_cube.core.metadata.history_entry import HistoryEntry, decode_entry, document_before_all, history_key
-from kartothek_cube.core.metadata.naming import index_key
-from kartothek_cube.core.metadata.schema_file import parse_embedded_schemas
-from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
+from kartothek_cube.core.metadata.history_entry import HistoryEntry, document_before_all
+from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.snapshots.past_state import past_snapshot, read_entry
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.errors import CorruptDocument, HistoryUnavailable, InvalidType, KeyNotFound
+from kartothek_cube.errors import CorruptDocument, HistoryUnavailable, InvalidType
 
 __all__ = [
     "AsOf",
@@ -29,7 +28,6 @@ __all__ = [
     "known_since",
     "load_snapshot_as_of",
     "older_snapshot",
-    "read_entry",
     "snapshot_at",
     "snapshots_between",
     "states",
@@ -39,8 +37,6 @@ AsOf: TypeAlias = str | datetime
 """The id of a commit, or a moment, which is UTC if it has no zone."""
 
 _READ_AHEAD = 16
-# In the key of an index file that was never written.
-_NEVER = datetime(1970, 1, 1)  # noqa: DTZ001 - as in the keys of indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,38 +295,7 @@ def _age(newest: Snapshot, as_of: AsOf) -> int | None:
     return next((age for age, c in commits if is_wanted(c.id, c.time, c.cube, as_of)), None)
 
 
-def read_entry(store: Store, uuid: str, commit: str) -> HistoryEntry | None:
-    """The entry of one commit; None if it is not kept.
-
-    Raises
-    ------
-    CorruptDocument
-        If it cannot be read.
-    """
-    key = history_key(uuid, commit)
-    try:
-        entry = decode_entry(store.get(key), key)
-    except KeyNotFound:
-        return None
-    if entry.commit != commit:
-        raise CorruptDocument(f"The history entry {key} says that it is of commit {entry.commit!r}.")
-    return entry
-
-
 def older_snapshot(store: Store, newest: Snapshot, document: Document, commit: str | None) -> Snapshot:
     """An older state of a dataset as a snapshot; without a version, so that it is never cached."""
-
-    def has_index(column: str) -> bool:
-        key = document.indices[column]
-        if not isinstance(key, str):
-            return key is not None
-        return newest.document.indices.get(column) == key or store.contains(key)
-
-    schemas = parse_embedded_schemas(str(document.metadata.get(SCHEMA_KEY)), document.uuid)
-    columns = list(document.indices)
-    present = map_in_threads(has_index, columns, store=store)
-    lost = frozenset(column for column, is_present in zip(columns, present, strict=True) if not is_present)
-    # An index that was replaced before its file was written has no key.
-    indices = {c: index_key(document.uuid, c, _NEVER) if key is None else key for c, key in document.indices.items()}
-    snapshot = make_snapshot(replace(document, indices=indices), newest.key, None, schemas)
-    return replace(snapshot, lost=lost, past_commit=commit)
+    snapshot = past_snapshot(store, document, newest.key, newest.document.indices)
+    return replace(snapshot, past_commit=commit)

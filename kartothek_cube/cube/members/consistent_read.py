@@ -1,45 +1,45 @@
-"""One state of a cube for a reader: of a past moment, or the newest without a partial commit.
+"""One state of a cube for a reader, of a past moment or the newest.
 
-A write commits one dataset after another. A reader that comes between two of these commits sees a
-partial commit, and waits.
+Each write to several datasets is in it whole or not at all; `docs/design/007-cube-writes.md` says
+how.
 """
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
 from kartothek_cube.core.metadata.commit_log import CubeCommit
+from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, Ledger, ledger_of, mark_of
+from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.snapshots.loader import find_snapshot
+from kartothek_cube.core.snapshots.loader import coordinator_document, find_snapshot
 from kartothek_cube.core.snapshots.time_travel import (
     AsOf,
     BeforeCreation,
     PastState,
     is_wanted,
+    older_snapshot,
     snapshot_at,
     snapshots_between,
     states,
 )
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.text import pluralize
+from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.errors import HistoryUnavailable, IncompleteCubeWarning, InvalidInput
 from kartothek_cube.typing import CubeState
 
 __all__ = ["members_at", "members_between", "read_consistent", "state_text"]
 
-# Seconds before each retry. Two commits of one write are a few requests to the store apart.
-_PAUSES = (0.0, 0.01, 0.03, 0.1, 0.3)
-# Other writes may begin meanwhile, each with retries of its own; a reader must not wait forever.
-_MOST_ROUNDS = 3 * len(_PAUSES)
 # Stores and writes for which there was a warning.
 _warned: set[tuple[Hashable, str]] = set()
+# Stores, datasets that a ledger names and that do not exist, and their last write.
+_gone: set[tuple[Hashable, str, str]] = set()
 
 
 # --- a state of the past --------------------------------------------------------------------------
@@ -67,6 +67,8 @@ def members_at(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], a
 
     snapshots = zip(moments, map_in_threads(load, list(moments), store=store), strict=True)
     existing = {name: snapshot for name, snapshot in snapshots if snapshot is not None}
+    if not isinstance(as_of, Mapping):
+        existing = _aligned(store, newest, existing, moments)
     if newest and not existing:
         raise _before_creation(uuid_prefix, newest, as_of)
     return existing
@@ -113,6 +115,10 @@ def members_between(
     pairs = dict(zip(newest, map_in_threads(load, list(newest), store=store), strict=True))
     before = {name: state for name, (state, _, _) in pairs.items() if state is not None}
     after = {name: state for name, (_, state, _) in pairs.items() if state is not None}
+    if not isinstance(since, Mapping):
+        before = _aligned(store, newest, before, from_each)
+    if until is not None and not isinstance(until, Mapping):
+        after = _aligned(store, newest, after, {name: moment for name, moment in to_each.items() if moment is not None})
     if newest and not after and until is not None:
         raise _before_creation(uuid_prefix, newest, until)
     if newest and not before:
@@ -188,7 +194,138 @@ def _states_of_commit(store: Store, newest: Mapping[str, Snapshot], commit: str)
     return past | {name: state for name, state in searched if state is not None}
 
 
+def _aligned(
+    store: Store, newest: Mapping[str, Snapshot], found: Mapping[str, Snapshot], moments: Mapping[str, AsOf]
+) -> dict[str, Snapshot]:
+    """States so that each write to several datasets is in all or in none.
+
+    Clocks differ, and a dataset that another one was chosen by has no moment of its own. So the
+    ledger, as it was in the state of the coordinator, says which last write each dataset must have.
+    """
+    owner = next((name for name, snapshot in newest.items() if LEDGER_KEY in snapshot.document.metadata), None)
+    if owner is None or owner not in found:
+        return dict(found)
+    states = dict(found)
+    when = next((moment for moment in moments.values() if isinstance(moment, datetime)), None)
+    # Only where a commit was chosen in another dataset, the coordinator follows.
+    for name, moment in moments.items():
+        if isinstance(moment, str) and name in found and not isinstance(moments[owner], str):
+            uuid, last = found[name].uuid, _last_write(found[name].document)
+            if _ledger(states[owner].document).last.get(uuid) != last:
+                state = _nearest(store, newest[owner], when, lambda d: _ledger(d).last.get(uuid) == last)  # noqa: B023
+                states[owner] = state or states[owner]
+    wanted = _ledger(states[owner].document).last
+    for name, snapshot in newest.items():
+        required = wanted.get(snapshot.uuid)
+        has_last = name in states and _last_write(states[name].document) == required
+        if name == owner or has_last or isinstance(moments.get(name), str) or (name not in states and not required):
+            continue
+        state = _nearest(store, snapshot, when, lambda d: _last_write(d) == required)  # noqa: B023
+        if state is not None:
+            states[name] = state
+        elif required is None:
+            states.pop(name)  # the write that made it is not in the state of the coordinator
+    return states
+
+
+def _last_write(document: Document) -> str | None:
+    mark = mark_of(document.metadata)
+    return None if mark is None else mark.write
+
+
+def _ledger(document: Document) -> Ledger:
+    return ledger_of(document.metadata) or Ledger()
+
+
+def _nearest(
+    store: Store, newest: Snapshot, when: datetime | None, holds: Callable[[Document], bool]
+) -> Snapshot | None:
+    """The newest state until a moment for which something holds, or else the first one after it.
+
+    None if the history that is kept has no such state.
+    """
+    found = None
+    for state in states(store, newest):
+        if holds(state.document):
+            found = state
+            if when is None or (state.time is not None and state.time <= when):
+                break
+        elif found is not None:
+            break
+    return None if found is None else older_snapshot(store, newest, found.document, found.commit)
+
+
 # --- the newest state -----------------------------------------------------------------------------
+
+
+def read_consistent(
+    uuid_prefix: str, store: Store, members: Mapping[str, Snapshot], *, is_whole: bool = False
+) -> dict[str, Snapshot]:
+    """The same datasets, so that each write to several of them is in all or in none.
+
+    The documents were read at different times. What the ledger of the coordinator names as the last
+    write of a dataset must be the last one that its snapshot has; if not, both are read again. With
+    ``is_whole`` a dataset is added that a write has made since the datasets were listed.
+    """
+    snapshots = dict(members)
+    while True:
+        ledger, disagreeing = _compare(uuid_prefix, store, snapshots, is_whole=is_whole)
+        if not disagreeing:
+            break
+        uuids = {snapshots[name].uuid if name in snapshots else _uuid(uuid_prefix, name): name for name in disagreeing}
+        fresh = map_in_threads(lambda uuid: find_snapshot(store, uuid), list(uuids), store=store)
+        has_changed = False
+        for (uuid, name), snapshot in zip(uuids.items(), fresh, strict=True):
+            has_changed |= _has_changed(snapshots.get(name), snapshot)
+            if snapshot is not None:
+                snapshots[name] = snapshot
+            elif snapshots.pop(name, None) is None:  # it was deleted before
+                _gone.add((store.identity, uuid, ledger.last[uuid]))
+        if not has_changed:
+            break  # a writer that keeps no records came between: the documents count
+    for partial in _partial_commits(snapshots):
+        # A warning, no error: a writer that died would make all reads fail until a repair.
+        _warn(uuid_prefix, store, partial, snapshots)
+    return snapshots
+
+
+def _compare(
+    uuid_prefix: str, store: Store, snapshots: Mapping[str, Snapshot], *, is_whole: bool
+) -> tuple[Ledger, set[str]]:
+    """The ledger, and the datasets that it disagrees with, the coordinator included."""
+    marks = {name: mark_of(snapshot.document.metadata) for name, snapshot in snapshots.items()}
+    ledgers = {name: ledger_of(snapshot.document.metadata) for name, snapshot in snapshots.items()}
+    owner = next((name for name, ledger in ledgers.items() if ledger is not None), None)
+    if owner is None:
+        coordinators = [mark.coordinator for mark in marks.values() if mark is not None]
+        if not coordinators:
+            return Ledger(), set()
+        # It is not among these datasets, or has lost its ledger.
+        document = coordinator_document(store, coordinators[0])
+        ledger = (None if document is None else ledger_of(document.metadata)) or Ledger()
+        owners = {name for name, snapshot in snapshots.items() if snapshot.uuid == coordinators[0]}
+    else:
+        ledger, owners = ledgers[owner] or Ledger(), {owner}
+    last = {name: None if mark is None else mark.write for name, mark in marks.items()}
+    wrong = {name for name in snapshots.keys() - owners if ledger.last.get(snapshots[name].uuid) != last[name]}
+    if is_whole:
+        known = {snapshot.uuid for snapshot in snapshots.values()}
+        missing = {uuid for uuid, write in ledger.last.items() if (store.identity, uuid, write) not in _gone} - known
+        wrong |= {uuid.removeprefix(_uuid(uuid_prefix, "")) for uuid in missing}
+    return ledger, wrong | owners if wrong else wrong
+
+
+def _uuid(uuid_prefix: str, name: str) -> str:
+    return f"{uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{name}"
+
+
+def _has_changed(old: Snapshot | None, new: Snapshot | None) -> bool:
+    if old is None or new is None:
+        return old is not new
+    return old.token != new.token or mark_of(old.document.metadata) != mark_of(new.document.metadata)
+
+
+# --- writes of older versions ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,38 +335,6 @@ class PartialCommit:
     write: CubeCommit
     landed: tuple[str, ...]
     lacking: tuple[str, ...]
-
-
-def read_consistent(uuid_prefix: str, store: Store, members: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
-    """The same datasets, read again while a write to several of them is between two of its commits.
-
-    After a few retries the write counts as abandoned: a warning says so, once for each write.
-    """
-    snapshots, retries = dict(members), Counter[str]()
-    for _ in range(_MOST_ROUNDS):
-        # Each write has retries of its own: an abandoned one must not use up those of one that is
-        # under way.
-        open_writes = [
-            partial
-            for partial in _partial_commits(snapshots)
-            if (store.identity, partial.write.id) not in _warned and retries[partial.write.id] < len(_PAUSES)
-        ]
-        if not open_writes:
-            break
-        time.sleep(_PAUSES[min(retries[partial.write.id] for partial in open_writes)])
-        retries.update(partial.write.id for partial in open_writes)
-        names = sorted({name for partial in open_writes for name in (*partial.landed, *partial.lacking)})
-        uuids = [snapshots[name].uuid for name in names]
-        fresh = map_in_threads(lambda uuid: find_snapshot(store, uuid), uuids, store=store)
-        for name, snapshot in zip(names, fresh, strict=True):
-            if snapshot is None:  # deleted meanwhile
-                del snapshots[name]
-            else:
-                snapshots[name] = snapshot
-    for partial in _partial_commits(snapshots):
-        # A warning, no error: a writer that died would make all reads fail until a repair.
-        _warn(uuid_prefix, store, partial, snapshots)
-    return snapshots
 
 
 def _partial_commits(members: Mapping[str, Snapshot]) -> Iterator[PartialCommit]:
@@ -265,7 +370,7 @@ def _warn(uuid_prefix: str, store: Store, partial: PartialCommit, members: Mappi
     _warned.add((store.identity, partial.write.id))
     undo = "; ".join(f"undo({members[name].uuid!r}, store, {partial.write.id!r})" for name in partial.landed)
     warnings.warn(
-        f"Cube {uuid_prefix!r}: the write {partial.write.id} is in {', '.join(partial.landed)} "
+        f"Cube {uuid_prefix!r}: the write {partial.write.id} of an older version is in {', '.join(partial.landed)} "
         f"but not in {', '.join(partial.lacking)}. It stopped halfway, or takes long. "
         f"Queries see what is there. Repeat the write, or take it back: {undo}.",
         IncompleteCubeWarning,

@@ -31,7 +31,14 @@ from kartothek_cube.cube.cube import (
 )
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
 from kartothek_cube.cube.members.consistent_read import members_at, members_between, read_consistent, state_text
-from kartothek_cube.errors import HistoryUnavailable, InvalidInput, InvalidType, KeyNotFound, Unsupported
+from kartothek_cube.errors import (
+    DatasetNotFound,
+    HistoryUnavailable,
+    InvalidInput,
+    InvalidType,
+    KeyNotFound,
+    Unsupported,
+)
 from kartothek_cube.typing import CubeState
 
 __all__ = [
@@ -93,6 +100,8 @@ def load_named(uuid_prefix: str, store: Store, ids: Iterable[str], *, skip_broke
         uuid = f"{uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{name}"
         try:
             return load_snapshot(store, uuid)
+        except DatasetNotFound:
+            return None  # deleted since the listing, or the write that makes it has not committed
         except KeyNotFound as error:
             if not skip_broken:
                 raise
@@ -155,7 +164,8 @@ def read_members(
     """
     past = check_state(as_of, "as_of")
     if past is None:
-        return read_consistent(uuid_prefix, store, load_members(uuid_prefix, store, only, skip_broken=skip_broken))
+        members = load_members(uuid_prefix, store, only, skip_broken=skip_broken)
+        return read_consistent(uuid_prefix, store, members, is_whole=only is None)
     names = converter_str_set_optional(only)
     # The id of a commit may be of a dataset that `only` leaves out.
     newest = load_members(uuid_prefix, store, None if isinstance(past, str) else names, skip_broken=skip_broken)
@@ -222,7 +232,7 @@ def load_states(
         check_known(prefix, newest, start, names[0])
         check_known(prefix, newest, until, names[1])
     if until is None:
-        newest = read_consistent(prefix, store, newest)
+        newest = read_consistent(prefix, store, newest, is_whole=ids is None)
     before, after = members_between(prefix, store, newest, start, until, names)
     if before and cube.seed_dataset in after and cube.seed_dataset not in before:
         raise HistoryUnavailable(

@@ -18,7 +18,7 @@ from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.arguments import check_uuids, given_datasets
 from kartothek_cube.cube.cube import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED, Cube, require_cube
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
-from kartothek_cube.cube.members.discovery import dataset_ids, load_members, load_named
+from kartothek_cube.cube.members.discovery import dataset_ids, load_named, read_members
 from kartothek_cube.errors import (
     AlreadyExists,
     CommitOutcomeUnknown,
@@ -167,7 +167,7 @@ def _load_source(cube: Cube, source: Store, datasets: IntoDatasets) -> dict[str,
         check_uuids(given, cube)
         return {i: d.snapshot for i, d in given.items()}
     names = converter_str_set_optional(datasets)
-    members = load_members(cube.uuid_prefix, source, names)
+    members = read_members(cube.uuid_prefix, source, names)
     if names is None and not members:
         raise InvalidRequest(f"{cube} not found in source store {source.name}.")
     missing = sorted((names or frozenset()) - set(members))

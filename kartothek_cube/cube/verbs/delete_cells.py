@@ -16,7 +16,7 @@ from kartothek_cube.cube.arguments import chosen_members
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.members.discovery import load_cube
 from kartothek_cube.cube.write.cells import cell_changes, cells_where, plan_cell_deletion
-from kartothek_cube.cube.write.commit import publish_in_order
+from kartothek_cube.cube.write.commit import publish
 from kartothek_cube.errors import CommitConflict, InvalidInput
 from kartothek_cube.typing import Columns, IntoConditions, StoreLike
 
@@ -123,7 +123,7 @@ def delete_cells_on(
             staged = {i: stage_rows(opened, plan, executor) for i, plan in plans.items() if plan}
         # The seed first: without its row a cell is in no query, whatever the other datasets have.
         changes = cell_changes(cube, opened, members, plans, staged)
-        publish_in_order(opened, cube.uuid_prefix, changes, {i: members[i] for i in changes})
+        publish(opened, cube, changes, {i: members[i] for i in changes})
         return {**reports, **{i: rows.report for i, rows in staged.items()}}
 
     # Only while nothing landed: a second search would not find the cells that the seed has lost.

@@ -22,7 +22,7 @@ from kartothek_cube.cube.arguments import chosen_members
 from kartothek_cube.cube.cube import KTK_CUBE_METADATA_SUPPRESS_INDEX_ON, Cube, require_cube, visible_columns
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
 from kartothek_cube.cube.members.discovery import load_members
-from kartothek_cube.cube.write.commit import publish_in_order
+from kartothek_cube.cube.write.commit import publish
 from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn
 from kartothek_cube.typing import Columns, StoreLike
 
@@ -119,7 +119,7 @@ def build_cube_index(
                 )
                 for i, new in columns_by_dataset.items()
             }
-            landed = publish_in_order(opened, cube.uuid_prefix, changes, members)
+            landed = publish(opened, cube, changes, members)
             return {i: DatasetMetadata.of(snapshot) for i, snapshot in landed.items()}
 
         return repeat_on_conflict(attempt)
@@ -193,7 +193,7 @@ def drop_cube_index(
             )
             for name, old in columns_by_dataset.items()
         }
-        landed = publish_in_order(opened, cube.uuid_prefix, changes, members)
+        landed = publish(opened, cube, changes, members)
         return {name: DatasetMetadata.of(snapshot) for name, snapshot in landed.items()}
 
 
