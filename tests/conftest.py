@@ -8,6 +8,7 @@ import importlib.util
 import os
 from collections import Counter
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -155,14 +156,17 @@ def only_fast() -> None:
 
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for another writer looks again at once: for tests in which that writer has
-    crashed.
+    """Whoever waits for another writer looks again at once, and its time is over: for tests in
+    which that writer has crashed.
     """
-    from kartothek_cube.core.commit import commit
-    from kartothek_cube.cube.members import consistent_read
+    from kartothek_cube.core.commit import commit, cube_writes
+    from kartothek_cube.cube.write import commit as cube_commit
 
-    for module in (commit, consistent_read):
-        monkeypatch.setattr(module, "time", SimpleNamespace(sleep=lambda seconds: None))
+    hours = count(0, 3600)
+    for module in (commit, cube_writes, cube_commit):
+        monkeypatch.setattr(
+            module, "time", SimpleNamespace(sleep=lambda seconds: None, monotonic=lambda: float(next(hours)))
+        )
 
 
 def _running(server: Any, *arguments: Path) -> Iterator[Any]:

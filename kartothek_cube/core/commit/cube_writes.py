@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.schema_sync import update_schema_file
@@ -36,9 +37,18 @@ from kartothek_cube.core.snapshots.loader import Unseen, find_state, remember
 from kartothek_cube.core.stores.contract import Store, VersionMismatch
 from kartothek_cube.errors import CommitConflict, DatasetNotFound
 
-__all__ = ["WriteAborted", "abort_write", "check_not_aborted", "decided_state", "put_back", "settle"]
+__all__ = [
+    "WriteAborted",
+    "abort_write",
+    "check_not_aborted",
+    "decided_state",
+    "finish_stopped_writes",
+    "put_back",
+    "settle",
+]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.25  # seconds
+_LONGEST_GRACE = timedelta(days=10_000)  # an age that any clock can subtract
 
 
 class WriteAborted(CommitConflict):
@@ -90,6 +100,7 @@ def abort_write(store: Store, uuid: str, undecided: Undecided) -> Fate:
         ledger = replace(ledger, aborted=aborted, epoch=new_id())
         with suppress(VersionMismatch):
             _put_ledger(store, mark.coordinator, stored, ledger)
+            return Fate.ABORTED
 
 
 def _put_ledger(store: Store, uuid: str, stored: StoredDocument | None, ledger: Ledger) -> None:
@@ -186,3 +197,37 @@ def put_back(store: Store, uuid: str, write: str) -> None:
         put_document(store, state.key, render_document(document, msgpack=state.is_msgpack), state.token)
         for table, schema in state.schemas.items():
             update_schema_file(store, schema_key(uuid, table), schema)
+
+
+# --- what stopped long ago ------------------------------------------------------------------------
+
+
+def finish_stopped_writes(store: Store, uuids: Iterable[str]) -> None:
+    """Settle or abort the writes to several datasets that are pending in some.
+
+    Those are aborted that are older than ``options(grace=...)``. A document that no reader sees, as
+    its write was aborted, is removed.
+    """
+    latest = datetime.now(UTC) - min(current_options().grace, _LONGEST_GRACE)
+    for uuid in uuids:
+        state = find_state(store, uuid)
+        if state is None:
+            continue
+        if state.undecided is None:
+            if isinstance(state, Snapshot) and pending_mark(state.document) is not None:
+                settle(store, [state])
+            continue
+        mark = state.undecided.mark
+        commit = next(c for c in chain_of(state.undecided.document.metadata) if c.id == mark.commit)
+        if commit.time is not None and commit.time <= latest:
+            _take_back(store, uuid, state)
+
+
+def _take_back(store: Store, uuid: str, state: Snapshot | Unseen) -> None:
+    assert state.undecided is not None
+    if abort_write(store, uuid, state.undecided) is Fate.COMMITTED:
+        return
+    put_back(store, uuid, state.undecided.mark.write)
+    # Nobody else has a reason to change it now: whoever makes the dataset replaces it.
+    if isinstance(state, Unseen) and not store.changed(state.stored.key, state.stored.token):
+        store.delete(state.stored.key)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from kartothek_cube.core.commit.cube_writes import finish_stopped_writes
 from kartothek_cube.core.maintenance.garbage.report import GarbageReport
 from kartothek_cube.core.maintenance.garbage.run import GarbageScope, sweep, tracked_keys
+from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.snapshots.loader import find_state
 from kartothek_cube.core.stores.contract import Entry
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube, require_cube
@@ -27,7 +30,8 @@ def cleanup_cube(
     Overwrites, removals and failed writes leave such files. A file younger than
     ``options(grace=...)`` (one day) waits, because a running write may still need it. A file that a
     commit replaced stays for ``options(retain=...)`` (seven days) after that commit, so that
-    readers of older snapshots can go on. ``options(grace=timedelta(0), retain=timedelta(0))``
+    readers of older snapshots can go on. A write to several datasets that stopped longer ago than
+    ``grace`` is aborted. ``options(grace=timedelta(0), retain=timedelta(0))``
     removes everything at once, as kartothek does: only if nobody writes or reads. Ages, histories
     and datasets are handled as by `garbage_collect_dataset`.
 
@@ -80,6 +84,11 @@ def cleanup_cube_on(executor: Executor, cube: Cube, store: StoreLike, *, dry_run
         # "a+++s" belongs to the cube "a+", not to the cube "a".
         return key.startswith(prefix) and not key.removeprefix(prefix).startswith("+")
 
+    documents = [e.key.removesuffix(s) for e in entries for s in (JSON_SUFFIX, MSGPACK_SUFFIX) if e.key.endswith(s)]
+    uuids = sorted({uuid for uuid in documents if is_ours(uuid)})
+    if not dry_run:
+        finish_stopped_writes(opened, uuids)
+
     def list_unnamed() -> list[Entry]:
         try:
             members = load_members(cube.uuid_prefix, opened)
@@ -89,7 +98,10 @@ def cleanup_cube_on(executor: Executor, cube: Cube, store: StoreLike, *, dry_run
                 f"so its files cannot be distinguished from garbage: {error}"
             ) from error
         tracked = {key for snapshot in members.values() for key in tracked_keys(snapshot)}
-        return [e for e in entries if e.key not in tracked and is_ours(e.key)]
+        # A dataset that a write is making is not there yet, but its files are needed.
+        unseen = [uuid for uuid in uuids if uuid.removeprefix(prefix) not in members and find_state(opened, uuid)]
+        folders = tuple(start for uuid in unseen for start in (f"{uuid}/", f"{uuid}."))
+        return [e for e in entries if e.key not in tracked and is_ours(e.key) and not e.key.startswith(folders)]
 
     scope = GarbageScope(list_unnamed, (prefix,), is_ours, cube.ktk_dataset_uuid(cube.seed_dataset))
     return sweep(opened, scope, dry_run=dry_run, executor=executor)

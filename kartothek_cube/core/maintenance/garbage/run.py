@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
+from kartothek_cube.core.commit.cube_writes import finish_stopped_writes
 from kartothek_cube.core.io.file_format import INDEX_SUFFIX
 from kartothek_cube.core.maintenance.garbage.first_seen import (
     is_mark_key,
@@ -24,8 +26,9 @@ from kartothek_cube.core.maintenance.garbage.plan import (
     read_history,
 )
 from kartothek_cube.core.maintenance.garbage.report import LEFTOVER, GarbageFile, GarbageReport
-from kartothek_cube.core.metadata.history_entry import HISTORY_FOLDER
+from kartothek_cube.core.metadata.history_entry import HISTORY_FOLDER, history_key
 from kartothek_cube.core.metadata.naming import SCHEMA_FILE, document_key, schema_key
+from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, Executor, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import current_options
@@ -52,11 +55,24 @@ __all__ = [
 
 
 def tracked_keys(snapshot: Snapshot) -> set[str]:
-    """All keys of the current dataset: both documents, schema files, index files, data files."""
+    """All keys of the current dataset: both documents, schema files, index files, data files.
+
+    Of a commit that readers do not see yet these are the files, too, and its history entry, which
+    leads to the state that they see.
+    """
     keys = {document_key(snapshot.uuid), document_key(snapshot.uuid, msgpack=True)}
     keys |= {schema_key(snapshot.uuid, table) for table in _table_names(snapshot)}
-    keys |= {str(k) for k in snapshot.document.indices.values() if isinstance(k, str)}
-    return keys | {k for files in snapshot.partitions.files.values() for k in files.to_pylist() if k is not None}
+    keys |= _named_files(snapshot.document.indices, snapshot.partitions)
+    if (undecided := snapshot.undecided) is not None:
+        keys.add(history_key(snapshot.uuid, undecided.mark.commit))
+        if not undecided.is_aborted:
+            keys |= _named_files(undecided.document.indices, undecided.document.partitions or empty_partitions())
+    return keys
+
+
+def _named_files(indices: Mapping[str, Any], partitions: PartitionColumns) -> set[str]:
+    named = {key for key in indices.values() if isinstance(key, str)}
+    return named | {k for files in partitions.files.values() for k in files.to_pylist() if k is not None}
 
 
 def _table_names(snapshot: Snapshot) -> set[str]:
@@ -134,6 +150,8 @@ def collect_garbage(store: Store, uuid: str, *, dry_run: bool, executor: Executo
     CorruptDocument
         If the document or a schema cannot be read. Garbage is unknown then; nothing is removed.
     """
+    if not dry_run:
+        finish_stopped_writes(store, [uuid])
     entries = store.list(f"{uuid}/", recursive=True).entries
     prefixes = (f"{uuid}/", f"{uuid}.")
 

@@ -9,7 +9,7 @@ from kartothek_cube.core.maintenance.verify.commits import History, commit_findi
 from kartothek_cube.core.maintenance.verify.document import label_findings, schema_findings
 from kartothek_cube.core.maintenance.verify.files import file_findings, leftover_findings, named_files
 from kartothek_cube.core.maintenance.verify.indices import Indices, coverage_findings, index_findings, indices_of
-from kartothek_cube.core.maintenance.verify.inspection import Inspection, documents_of, inspect_dataset
+from kartothek_cube.core.maintenance.verify.inspection import Inspection, documents_of, inspect_dataset, seen_document
 from kartothek_cube.core.maintenance.verify.migration import migration_findings
 from kartothek_cube.core.maintenance.verify.report import Counts, Finding
 from kartothek_cube.core.maintenance.verify.rows import row_findings
@@ -58,6 +58,11 @@ def _verify_once(store: Store, uuid: str, *, deep: bool) -> tuple[VerifyPass, bo
     stored, document_faults = documents_of(store, uuid)
     if stored is None:
         return VerifyPass(None, Indices(), tuple(document_faults), Counts(datasets=1)), False
+    seen, pending = seen_document(store, stored)
+    document_faults += pending
+    if seen is None:
+        return VerifyPass(None, Indices(), tuple(document_faults), Counts()), False
+    stored = seen
     subject, damage = inspect_dataset(store, stored)
     indices, history = indices_of(store, subject), history_of(store, subject)
     findings = (
