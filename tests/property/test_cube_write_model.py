@@ -119,6 +119,7 @@ RULES = {
     # What writers do.
     "mark as pending": cube(W1, READ),
     "compare epochs": cube(W1, ABORT, PRUNE),
+    "epochs, not marks": cube(W1, ABORT, ABORT_TOO, PRUNE, faults=1),
     "know the chain": cube(W1, W2, FOREIGN_IN_K, faults=1),
     # What aborters do.
     "abort in K": cube(W1, ABORT),

@@ -220,7 +220,13 @@ class Protocol:
             return Goto("commit", (*here, coordinator, epoch, True))
         if is_lost and "know the chain" not in self.skipped and not is_in_chain(seen, coordinator):
             return DONE  # A library without chains came between: the outcome is unknown.
-        if epoch_of(coordinator) != epoch and "compare epochs" not in self.skipped:
+        if "epochs, not marks" in self.skipped:
+            has_lost = write in aborted_in(coordinator)
+            for dataset in order:
+                has_lost = has_lost or not pending((yield ("get", dataset)), write)
+        else:
+            has_lost = epoch_of(coordinator) != epoch and "compare epochs" not in self.skipped
+        if has_lost:
             return Goto("give_up", (*here, 0))
         return Goto("commit", (*here, coordinator, epoch))
 
@@ -383,7 +389,7 @@ class Protocol:
         if not wrong:
             return Read(tuple((d, rows_of(shown[d])) for d in sorted(shown)), must, warns)
         again = dict(documents)
-        for key in (K, *wrong):
+        for key in (*wrong, K) if (yield ("choose", 2)) else (K, *wrong):
             again[key] = yield ("get", key)
         if again == documents:
             return Read(tuple((d, rows_of(documents[d])) for d in sorted(documents)), must, True)
