@@ -4,6 +4,7 @@ ends.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -63,16 +64,21 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:]
 pytestmark = pytest.mark.slow
 
 
+def environment() -> dict[str, str]:
+    """That of this process without the PYTHONPATH that tests with Spark set, to the sources."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
 def pip(folder: Path, *arguments: str) -> None:
     """In a folder: in the repository, pip would find the package installed already."""
-    subprocess.run(
-        [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments], check=True, cwd=folder
-    )
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    subprocess.run(command, check=True, cwd=folder, env=environment())
 
 
 def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """In the program's folder: in the repository, its sources would be imported."""
-    return subprocess.run([program, *arguments], capture_output=True, text=True, check=False, cwd=Path(program).parent)
+    command, folder = [program, *arguments], Path(program).parent
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment())
 
 
 @pytest.fixture(scope="module")

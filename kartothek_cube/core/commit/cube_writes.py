@@ -22,8 +22,10 @@ from kartothek_cube.core.metadata.cube_writes import (
     fate_of,
     ledger_of,
     pending_mark,
+    removal_of,
     settled,
     taken_back,
+    to_be_removed,
     vacancy,
     with_ledger,
 )
@@ -33,9 +35,9 @@ from kartothek_cube.core.metadata.snapshot import Snapshot, Undecided
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.document_store import StoredDocument, put_document, read_document
-from kartothek_cube.core.snapshots.loader import Unseen, find_state, remember
+from kartothek_cube.core.snapshots.loader import Unseen, coordinator_document, find_state, remember
 from kartothek_cube.core.stores.contract import Store, VersionMismatch
-from kartothek_cube.errors import CommitConflict, DatasetNotFound
+from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, DatasetNotFound
 
 __all__ = [
     "WriteAborted",
@@ -43,6 +45,8 @@ __all__ = [
     "check_not_aborted",
     "decided_state",
     "finish_stopped_writes",
+    "give_up",
+    "has_committed",
     "put_back",
     "settle",
 ]
@@ -68,16 +72,29 @@ def decided_state(store: Store, uuid: str) -> Snapshot | Unseen | None:
     deadline, pause = 0.0, _FIRST_PAUSE
     while True:
         state = find_state(store, uuid)
-        if state is None or state.undecided is None or state.undecided.is_aborted:
+        if state is None or state.undecided is None:
+            return state
+        if state.undecided.is_aborted and not _is_being_removed(state):
             return state
         if state.undecided.mark.write != waited_for:  # each write has its time
             waited_for = state.undecided.mark.write
             deadline, pause = time.monotonic() + patience, _FIRST_PAUSE
         if time.monotonic() >= deadline:
+            if state.undecided.is_aborted:
+                raise CommitConflict(
+                    f"Dataset {uuid!r} does not exist, but cleanup_cube is removing what a write has left of it, or "
+                    "was interrupted. Nothing of this write is visible. Repeat it, or call cleanup_cube again."
+                )
             abort_write(store, uuid, state.undecided)
             continue
         time.sleep(random.uniform(0, pause))  # noqa: S311 - no secret
         pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _is_being_removed(state: Snapshot | Unseen) -> bool:
+    begun = removal_of(state.stored.document) if isinstance(state, Unseen) else None
+    # Whoever removes it takes no longer than a write may.
+    return begun is not None and datetime.now(UTC) - begun < max(current_options().grace, timedelta(hours=1))
 
 
 def abort_write(store: Store, uuid: str, undecided: Undecided) -> Fate:
@@ -144,21 +161,19 @@ def _stored(store: Store, uuid: str) -> StoredDocument | None:
 # --- an own write ---------------------------------------------------------------------------------
 
 
-def check_not_aborted(store: Store, change: Change, state: Snapshot | Unseen | None) -> None:
-    """Raise `WriteAborted` if the write of a coordinator's change can commit no more.
+def check_not_aborted(change: Change, state: Snapshot | Unseen | None) -> None:
+    """Raise `WriteAborted` if somebody has aborted a write since that of a change began.
 
-    ``state`` is that of the coordinator, read before.
+    ``state`` is that of the coordinator, to which the change is to be committed.
     """
     assert change.part is not None
     assert change.cube is not None
-    write, stored = change.cube.id, state.stored if isinstance(state, Unseen) else state
+    stored = state.stored if isinstance(state, Unseen) else state
     ledger = None if stored is None else ledger_of(stored.document.metadata)
-    is_aborted = ledger is not None and write in ledger.aborted
-    others = [] if is_aborted else change.part.others
-    if is_aborted or not all(map_in_threads(lambda uuid: _mark(store, uuid, write), others, store=store)):
+    if (ledger.epoch if ledger is not None else "") != (change.part.epoch or ""):
         raise WriteAborted(
-            f"The write {write} to {', '.join(change.cube.datasets)} took longer than options(patience=...) of another "
-            "process, which aborted it. Nothing of it is visible. Repeat it."
+            f"The write {change.cube.id} to {', '.join(change.cube.datasets)} took longer than options(patience=...) "
+            "of another process, which aborted a write to the cube. Nothing of this one is visible. Repeat it."
         )
 
 
@@ -199,6 +214,46 @@ def put_back(store: Store, uuid: str, write: str) -> None:
             update_schema_file(store, schema_key(uuid, table), schema)
 
 
+def give_up(store: Store, uuids: Iterable[str], write: str) -> None:
+    """Take back what a write that will never commit has prepared, as far as the store lets us."""
+    for uuid in uuids:
+        with suppress(Exception):  # whoever comes next does it
+            put_back(store, uuid, write)
+
+
+def has_committed(store: Store, change: Change, error: Exception) -> bool:
+    """Whether a write has committed although the swap of its coordinator failed; if not, abort it.
+
+    A put that failed may still arrive. Only an abort, which is a swap, too, is certain. ``change``
+    is that of the coordinator.
+
+    Raises
+    ------
+    CommitOutcomeUnknown
+        If the store cannot be asked.
+    """
+    assert change.part is not None
+    assert change.cube is not None
+    write, uuid = change.cube.id, change.part.others[0]
+    try:
+        state = find_state(store, uuid)
+        undecided = None if state is None else state.undecided
+        if undecided is not None and undecided.mark.write == write:
+            return abort_write(store, uuid, undecided) is Fate.COMMITTED
+        # Somebody else has aborted or settled it.
+        coordinator = coordinator_document(store, change.uuid)
+        if coordinator is None:
+            return False
+        ledger = ledger_of(coordinator.metadata) or Ledger()
+        return write in ledger.last.values() or change.commit in [c.id for c in chain_of(coordinator.metadata)]
+    except Exception as failure:
+        raise CommitOutcomeUnknown(
+            f"The store answered {error!r} to the last swap of a write to several datasets, that of {change.uuid!r}, "
+            f"and cannot be asked now ({failure!r}). The write is visible whole or not at all. Look before writing "
+            "again."
+        ) from error
+
+
 # --- what stopped long ago ------------------------------------------------------------------------
 
 
@@ -228,6 +283,11 @@ def _take_back(store: Store, uuid: str, state: Snapshot | Unseen) -> None:
     if abort_write(store, uuid, state.undecided) is Fate.COMMITTED:
         return
     put_back(store, uuid, state.undecided.mark.write)
-    # Nobody else has a reason to change it now: whoever makes the dataset replaces it.
-    if isinstance(state, Unseen) and not store.changed(state.stored.key, state.stored.token):
-        store.delete(state.stored.key)
+    if isinstance(state, Unseen):
+        # No swap removes an object. So the document says first that it is being removed, and
+        # whoever makes the dataset meanwhile waits.
+        stored, removal = state.stored, to_be_removed(state.stored.document, datetime.now(UTC))
+        with suppress(VersionMismatch):
+            data = render_document(removal, msgpack=stored.key.endswith(".zstd"))
+            put_document(store, stored.key, data, stored.token)
+            store.delete(stored.key)

@@ -20,10 +20,12 @@ from kartothek_cube.core.metadata.commit_log import (
     MOVING_KEY,
     SCHEMA_KEY,
     Commit,
+    CubeCommit,
     extend_chain,
     fingerprint,
     stored_chain,
 )
+from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, MARK_KEY, CubePart, records_after
 from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.history_entry import encode_entry, entry_of, history_key
 from kartothek_cube.core.metadata.naming import check_uuid, document_key, index_key, is_data_key, new_id, schema_key
@@ -41,6 +43,7 @@ from kartothek_cube.errors import AlreadyExists, CommitConflict, CorruptDocument
 __all__ = [
     "CopyPlan",
     "PreparedCopy",
+    "as_part",
     "copy_dataset",
     "copy_files",
     "copy_snapshot",
@@ -94,7 +97,8 @@ def plan_copy(snapshot: Snapshot, uuid: str, taken: frozenset[str], now: datetim
             for table, column in document.partitions.files.items()
         }
         partitions = PartitionColumns(document.partitions.labels, columns)
-    metadata = {k: v for k, v in document.metadata.items() if k not in (COMMITS_KEY, SCHEMA_KEY, MOVING_KEY)}
+    own = (COMMITS_KEY, SCHEMA_KEY, MOVING_KEY, MARK_KEY, LEDGER_KEY)
+    metadata = {k: v for k, v in document.metadata.items() if k not in own}
     commit = new_id() if embed else None
     if commit is not None:
         first = Commit(commit, None, fingerprint(partitions), datetime.now(UTC))
@@ -247,6 +251,9 @@ def prepare_copy(
     # embeds its schema.
     is_embedded = replaced is not None or not snapshot.has_foreign_commit
     plan = plan_copy(snapshot, uuid, taken, datetime.now(UTC).replace(tzinfo=None), embed=is_embedded)
+    if replaced is not None:
+        records = records_after(None, uuid, None, "", replaced.document.metadata)
+        plan = replace(plan, document=replace(plan.document, metadata={**plan.document.metadata, **records}))
     # After a foreign commit the schema file counts and is copied as it is, else the document.
     schemas = {
         schema_key(uuid, table): source.get(schema_key(snapshot.uuid, table))
@@ -329,8 +336,7 @@ def _get(store: Store, key: str) -> tuple[bytes | None, Version | None]:
 def publish_copy(copy: PreparedCopy) -> None:
     """Make a copy visible whose files are complete."""
     target, key, replaced = copy.target, copy.key, copy.target.replaced
-    if replaced is not None:
-        _record_replaced(copy, replaced)
+    _record_replaced(copy, replaced)
     (other,) = {*document_keys(target.uuid)} - {key}
     if replaced is None and target.store.contains(other):
         raise _created_meanwhile(target)
@@ -353,17 +359,43 @@ def publish_copy(copy: PreparedCopy) -> None:
         _put_schemas(target.store, copy.schemas)
 
 
-def _record_replaced(copy: PreparedCopy, replaced: StoredDocument) -> None:
+def as_part(copy: PreparedCopy, part: CubePart, write: CubeCommit) -> PreparedCopy:
+    """A copy that becomes visible together with others: its document has the records of that.
+
+    Its history entry has the whole document that it replaces, as a state that readers go on to see.
+    """
+    plan, target, commit = copy.plan, copy.target, copy.plan.commit or new_id()
+    before = {} if target.replaced is None else target.replaced.document.metadata
+    first = Commit(commit, None, fingerprint(plan.document.partitions), datetime.now(UTC), write)
+    metadata = {
+        **plan.document.metadata,
+        COMMITS_KEY: extend_chain((), first, foreign=False),
+        SCHEMA_KEY: embedded_schemas(copy.snapshot.schemas),
+        **records_after(part, target.uuid, write.id, commit, before),
+    }
+    return replace(copy, plan=replace(plan, document=replace(plan.document, metadata=metadata), commit=commit))
+
+
+def _record_replaced(copy: PreparedCopy, replaced: StoredDocument | None) -> None:
     """Write a history entry for the files of the replaced dataset."""
     # It lets garbage collection count their age from the replacement. It has no parent, because
     # the copy has no snapshot to go back to.
     target, commit = copy.target, copy.plan.commit
     if commit is None:
         return
+    if replaced is None:
+        if MARK_KEY in copy.plan.document.metadata:
+            new = copy.plan.document.partitions or empty_partitions()
+            entry = entry_of(commit, datetime.now(UTC), None, new.labels, new.labels)
+            target.store.put(history_key(target.uuid, commit), encode_entry(entry))
+        return
     with suppress(CorruptDocument, KeyNotFound):  # an unreadable dataset needs no protection
         old = snapshot_of(target.store, replaced.document, replaced.key)
         new = copy.plan.document.partitions or empty_partitions()
         entry = entry_of(commit, datetime.now(UTC), old, new.labels, old.partitions.labels)
+        if entry.before is not None and COMMITS_KEY in old.document.metadata:
+            metadata = {**entry.before.metadata, COMMITS_KEY: old.document.metadata[COMMITS_KEY]}
+            entry = replace(entry, before=replace(entry.before, metadata=metadata))
         target.store.put(history_key(target.uuid, commit), encode_entry(replace(entry, parent=None)))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import Enum
 from typing import Any
 
@@ -27,8 +28,10 @@ __all__ = [
     "mark_of",
     "pending_mark",
     "records_after",
+    "removal_of",
     "settled",
     "taken_back",
+    "to_be_removed",
     "vacancy",
     "with_ledger",
     "without_last_commit",
@@ -38,6 +41,8 @@ MARK_KEY = "kartothek_cube.cube_write"
 LEDGER_KEY = "kartothek_cube.cube_writes"
 # The write that was taken back last: a delayed put of that write must not find the same content.
 _TAKEN_BACK_KEY = "kartothek_cube.taken_back"
+# When somebody began to remove a document that no reader sees.
+_REMOVAL_KEY = "kartothek_cube.removal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,8 @@ class Ledger:
     aborted : Mapping[str, tuple of str]
         Writes that will never commit, and their datasets.
     epoch : str
-        New with each abort. It lets no delayed put find the content of before.
+        New with each abort: a write that began before one cannot commit after it, and no delayed
+        put finds the content of before.
     is_vacant : bool
         Whether the document is there for the ledger only: the dataset does not exist.
     """
@@ -103,14 +109,16 @@ class CubePart:
         Uuid of the coordinator.
     others : tuple of str
         Uuids of the other datasets.
-    creates, had_ledger : bool
+    creates : bool
         As in `CubeMark`.
+    epoch : str | None
+        That of the ledger when the write began, None without a ledger.
     """
 
     coordinator: str
     others: tuple[str, ...]
-    creates: bool
-    had_ledger: bool
+    creates: bool = False
+    epoch: str | None = None
 
 
 class Fate(Enum):
@@ -185,7 +193,7 @@ def records_after(
         )
     else:
         last = None if mark is None else mark.write
-        new = CubeMark(write, part.coordinator, last, commit, True, part.creates, part.had_ledger)
+        new = CubeMark(write, part.coordinator, last, commit, True, part.creates, part.epoch is not None)
         records[MARK_KEY] = _encoded(new)
     return records
 
@@ -216,6 +224,19 @@ def without_last_commit(before: Document, after: Document) -> Document:
 def taken_back(before: Document, write: str) -> Document:
     """The document to put in place of one with a write that will never commit."""
     return replace(before, metadata={**before.metadata, _TAKEN_BACK_KEY: write})
+
+
+def to_be_removed(document: Document, now: datetime) -> Document:
+    """The document to put in place of one that nobody sees, before it is removed."""
+    return replace(document, metadata={**document.metadata, _REMOVAL_KEY: now.isoformat()})
+
+
+def removal_of(document: Document) -> datetime | None:
+    """When somebody began to remove a document, None if nobody did."""
+    try:
+        return datetime.fromisoformat(document.metadata[_REMOVAL_KEY])
+    except (LookupError, TypeError, ValueError):
+        return None
 
 
 def _encoded(mark: CubeMark) -> str:

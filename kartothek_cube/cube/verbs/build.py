@@ -13,6 +13,7 @@ from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import KTK_CUBE_COMPRESSION, Cube
@@ -20,7 +21,7 @@ from kartothek_cube.cube.members.discovery import dataset_ids, load_cube, load_n
 from kartothek_cube.cube.write.commit import write_input
 from kartothek_cube.cube.write.input_data import materialize, read_input
 from kartothek_cube.cube.write.plan import check_arguments, check_extension, plan_build, plan_extend
-from kartothek_cube.errors import AlreadyExists
+from kartothek_cube.errors import AlreadyExists, DatasetNotFound, KeyNotFound
 from kartothek_cube.typing import Columns, IntoCubeData, StoreLike, UserMetadata
 
 __all__ = ["CUBE_SERIALIZER", "build_cube", "existing_for_build", "extend_cube"]
@@ -126,7 +127,7 @@ def existing_for_build(cube: Cube, store: Store) -> dict[str, Snapshot]:
     # What cannot be read cannot be replaced: the commit compares the stored state.
     ids = dataset_ids(cube.uuid_prefix, store)
     existing = load_named(cube.uuid_prefix, store, ids, skip_broken=True)
-    broken = sorted(ids - set(existing))
+    broken = sorted(i for i in ids - set(existing) if _is_broken(store, cube.ktk_dataset_uuid(i)))
     if broken:
         keys = ", ".join(document_key(cube.ktk_dataset_uuid(i)) for i in broken)
         raise AlreadyExists(
@@ -134,6 +135,15 @@ def existing_for_build(cube: Cube, store: Store) -> dict[str, Snapshot]:
             f"so that it cannot be replaced. Restore it, or remove {keys}."
         )
     return existing
+
+
+def _is_broken(store: Store, uuid: str) -> bool:
+    try:
+        return load_snapshot(store, uuid) is None
+    except DatasetNotFound:
+        return False  # no reader sees it: the write that was to make it has not committed
+    except KeyNotFound:
+        return True
 
 
 def extend_cube(

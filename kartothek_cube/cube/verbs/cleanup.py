@@ -86,11 +86,12 @@ def cleanup_cube_on(executor: Executor, cube: Cube, store: StoreLike, *, dry_run
 
     documents = [e.key.removesuffix(s) for e in entries for s in (JSON_SUFFIX, MSGPACK_SUFFIX) if e.key.endswith(s)]
     uuids = sorted({uuid for uuid in documents if is_ours(uuid)})
-    if not dry_run:
-        finish_stopped_writes(opened, uuids)
+    unfinished = [] if dry_run else list(uuids)
 
     def list_unnamed() -> list[Entry]:
         try:
+            finish_stopped_writes(opened, unfinished)
+            unfinished.clear()
             members = load_members(cube.uuid_prefix, opened)
         except (KeyNotFound, CorruptDocument, Unsupported) as error:
             raise CorruptDocument(

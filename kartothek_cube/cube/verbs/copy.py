@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from kartothek_cube.core.arguments import converter_str, converter_str_set_optional
-from kartothek_cube.core.commit.commit import check_store_can_commit
-from kartothek_cube.core.maintenance.copy import PreparedCopy, copy_files, prepare_copy, publish_copy, withdraw_copy
+from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.commit import check_store_can_commit, prepare_commit
+from kartothek_cube.core.commit.cube_writes import give_up, has_committed, settle
+from kartothek_cube.core.maintenance.copy import (
+    PreparedCopy,
+    as_part,
+    copy_files,
+    prepare_copy,
+    publish_copy,
+    withdraw_copy,
+)
+from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.arguments import check_uuids, given_datasets
 from kartothek_cube.cube.cube import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED, Cube, require_cube
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
 from kartothek_cube.cube.members.discovery import dataset_ids, load_named, read_members
+from kartothek_cube.cube.write.commit import commit_coordinator, part_of, touch
 from kartothek_cube.errors import (
     AlreadyExists,
     CommitOutcomeUnknown,
@@ -26,6 +39,7 @@ from kartothek_cube.errors import (
     InvalidInput,
     InvalidRequest,
     InvalidType,
+    KartothekCubeError,
     MultiTableCommitAborted,
 )
 from kartothek_cube.typing import IntoDatasets, StoreLike
@@ -227,13 +241,25 @@ def plan_cube_copy(
 def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: Executor = THREADS) -> None:
     """Copy the files, then make the copies visible in their order; errors as of `copy_cube`."""
     begun: list[str] = []
+    target = next(iter(copies.values())).target.store if copies else None
+    seed = cube.ktk_dataset_uuid(cube.seed_dataset)
+    state = (
+        find_snapshot(target, seed)
+        if target is not None and len(copies) + (cube.seed_dataset not in copies) > 1
+        else None
+    )
     try:
         copy_files(list(copies.values()), executor)
+        if target is not None and state is not None:
+            _publish_at_once(target, cube, state, copies)
+            return
         for name, copy in copies.items():
             # Noted first: a document whose put fails without an answer may have landed.
             begun.append(name)
             publish_copy(copy)
     except CommitOutcomeUnknown as error:
+        if not begun:  # all of them at once, or none
+            raise
         raise CommitOutcomeUnknown(
             f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {begun[-1]!r}. "
             f"Landed: {', '.join(begun[:-1]) or 'none'}. {error}"
@@ -251,6 +277,47 @@ def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: 
         raise MultiTableCommitAborted(
             f"Cube {cube.uuid_prefix!r} was not copied, nothing of the copy is visible. {error}"
         ) from error
+
+
+def _publish_at_once(store: Store, cube: Cube, state: Snapshot, copies: Mapping[str, PreparedCopy]) -> None:
+    """Put copies into a cube that exists, so that readers see all of them or none.
+
+    ``state`` is that of its seed, the coordinator.
+    """
+    seed, others = cube.seed_dataset, {i: copy for i, copy in copies.items() if i != cube.seed_dataset}
+    uuids = tuple(copy.target.uuid for copy in others.values())
+    write = CubeCommit(new_id(), tuple(sorted((*uuids, state.uuid))))
+    part = part_of(state.uuid, uuids, state)
+    touched = replace(touch(state), cube=write, part=part)
+    prepared = None if seed in copies else prepare_commit(store, touched, state)
+    try:
+        for copy in others.values():
+            publish_copy(as_part(copy, part, write))
+    except BaseException:
+        give_up(store, uuids, write.id)
+        raise
+    if seed not in copies:
+        commit_coordinator(store, touched, state, prepared)
+    else:
+        _swap_seed(store, as_part(copies[seed], part, write), touched)
+    settle(store, [load_snapshot(store, uuid) for uuid in uuids])
+
+
+def _swap_seed(store: Store, copy: PreparedCopy, change: Change) -> None:
+    """Publish the copy of the seed; ``change`` has its part in the write."""
+    assert change.part is not None
+    assert change.cube is not None
+    try:
+        publish_copy(copy)
+    except CommitOutcomeUnknown:
+        raise  # the ledger decides
+    except KartothekCubeError:
+        give_up(store, change.part.others, change.cube.id)
+        raise
+    except Exception as error:
+        if not has_committed(store, change, error):
+            give_up(store, change.part.others, change.cube.id)
+            raise
 
 
 def _take_back(copies: Mapping[str, PreparedCopy], begun: Sequence[str]) -> list[str]:

@@ -8,23 +8,22 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change, prepare_commit
-from kartothek_cube.core.commit.cube_writes import WriteAborted, abort_write, put_back, settle
+from kartothek_cube.core.commit.cube_writes import WriteAborted, give_up, has_committed, settle
 from kartothek_cube.core.commit.group_commit import PreparedCommit
 from kartothek_cube.core.metadata.commit_log import CubeCommit
-from kartothek_cube.core.metadata.cube_writes import CubePart, Fate, ledger_of
+from kartothek_cube.core.metadata.cube_writes import CubePart, ledger_of
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.metadata.txn import is_applied
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.snapshots.loader import find_snapshot, find_state, load_snapshot
+from kartothek_cube.core.snapshots.loader import Unseen, find_snapshot, find_state, load_snapshot
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.cube.cube import Cube
@@ -33,7 +32,7 @@ from kartothek_cube.cube.write.plan import CubeWrite, check_stays_filled
 from kartothek_cube.cube.write.staging import Planner, stage_input
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, KartothekCubeError, MultiTableCommitAborted
 
-__all__ = ["commit_cube_write", "publish", "write_input"]
+__all__ = ["commit_coordinator", "commit_cube_write", "part_of", "publish", "touch", "write_input"]
 
 _LONGEST_PAUSE = 0.5  # seconds
 
@@ -93,7 +92,7 @@ def _publish_together(
     """Publish changes of several datasets, again if another process aborts the write."""
     for attempt in count(1):
         try:
-            return _publish_once(store, cube, changes, bases)
+            return _publish_once(store, cube, changes, bases, is_first=attempt == 1)
         except WriteAborted:
             if attempt > current_options().commit_retries:
                 raise
@@ -103,20 +102,24 @@ def _publish_together(
 
 
 def _publish_once(
-    store: Store, cube: Cube, changes: Mapping[str, Change], bases: Mapping[str, Snapshot]
+    store: Store, cube: Cube, changes: Mapping[str, Change], bases: Mapping[str, Snapshot], *, is_first: bool
 ) -> dict[str, Snapshot]:
     seed, uuid = cube.seed_dataset, cube.ktk_dataset_uuid(cube.seed_dataset)
     others = {i: changes[i] for i in sorted(changes) if i != seed}
     uuids = tuple(change.uuid for change in others.values())
     write, now = CubeCommit(new_id(), tuple(sorted((*uuids, uuid)))), datetime.now(UTC)
     bases = bases if seed in changes else {**bases, seed: _seed(store, uuid)}
-    last = changes[seed] if seed in changes else _touch(bases[seed])
+    last = changes[seed] if seed in changes else touch(bases[seed])
     # Everything is checked before the first swap, the coordinator first: if it stays as it is now,
     # nobody can have aborted the write.
-    last = replace(last, cube=write, part=CubePart(uuid, uuids, False, False), time=now)
-    prepared = {seed: prepare_commit(store, last, bases.get(seed))}
-    newest = bases.get(seed) if (first := prepared[seed]) is None else first.newest
-    part = CubePart(uuid, uuids, newest is None, newest is not None and ledger_of(newest.document.metadata) is not None)
+    last = replace(last, cube=write, part=CubePart(uuid, uuids), time=now)
+    first = prepare_commit(store, last, bases.get(seed))
+    newest: Snapshot | Unseen | None = bases.get(seed) if first is None else first.newest
+    if newest is None and not is_first:  # the seed may be a vacancy, which aborts have left
+        newest = find_state(store, uuid)
+    part = part_of(uuid, uuids, newest)
+    last = replace(last, part=part)
+    prepared = {seed: None if first is None else replace(first, change=last)}
     others = {i: replace(change, cube=write, part=part, time=now) for i, change in others.items()}
     prepared |= {i: prepare_commit(store, change, bases.get(i)) for i, change in others.items()}
     landed: dict[str, Snapshot] = {}
@@ -125,11 +128,11 @@ def _publish_once(
         for i, change in others.items():
             landed[i] = _landed(commit_change(store, change, bases.get(i), prepared.pop(i)))
     except (Exception, KeyboardInterrupt) as error:
-        _give_up(store, write, landed, others)
+        give_up(store, uuids, write.id)
         if isinstance(error, CommitOutcomeUnknown):  # the others tell: it will never be visible
             raise MultiTableCommitAborted(f"Nothing of the write {write.id} is visible. {error}") from error
         raise
-    seen = _commit_coordinator(store, last, bases, prepared.pop(seed), landed, others)
+    seen = commit_coordinator(store, last, bases.get(seed), prepared.pop(seed))
     complete = dict(zip(landed, settle(store, list(landed.values())), strict=True))
     return complete | ({seed: seen} if seed in changes else {})
 
@@ -150,55 +153,35 @@ def _seed(store: Store, uuid: str) -> Snapshot:
     return state
 
 
-def _touch(base: Snapshot) -> Change:
+def part_of(coordinator: str, others: tuple[str, ...], state: Snapshot | Unseen | None) -> CubePart:
+    """The part in a write to several datasets; ``state`` is that of the coordinator."""
+    stored = state.stored if isinstance(state, Unseen) else state
+    ledger = None if stored is None else ledger_of(stored.document.metadata)
+    creates = not isinstance(state, Snapshot)
+    return CubePart(coordinator, others, creates, None if ledger is None else ledger.epoch)
+
+
+def touch(base: Snapshot) -> Change:
     """A change of nothing: the commit is the moment of a write to other datasets."""
     indices, explicit = tuple(sorted(base.secondary_columns)), base.document.partitions is not None
     return Change(base.uuid, (), {}, base.partition_keys, indices, creates=False, explicit=explicit, data_change=False)
 
 
-def _commit_coordinator(
-    store: Store,
-    change: Change,
-    bases: Mapping[str, Snapshot],
-    prepared: PreparedCommit | None,
-    landed: Mapping[str, Snapshot],
-    others: Mapping[str, Change],
+def commit_coordinator(
+    store: Store, change: Change, base: Snapshot | None, prepared: PreparedCommit | None
 ) -> Snapshot:
     """Swap the coordinator: the moment of the write."""
     assert change.cube is not None
-    base = next((base for base in bases.values() if base.uuid == change.uuid), None)
+    assert change.part is not None
     try:
         return _landed(commit_change(store, change, base, prepared))
     except CommitOutcomeUnknown:
         raise  # the ledger decides
     except KartothekCubeError:
-        _give_up(store, change.cube, landed, others)
+        give_up(store, change.part.others, change.cube.id)
         raise
     except Exception as error:
-        # A put that failed may still arrive. Only an abort, which is a swap, too, is certain.
-        if _is_committed_after_all(store, landed, error):
+        if has_committed(store, change, error):
             return replace(load_snapshot(store, change.uuid), result=CommitResult(change.commit, 1))
-        _give_up(store, change.cube, landed, others)
+        give_up(store, change.part.others, change.cube.id)
         raise
-
-
-def _is_committed_after_all(store: Store, landed: Mapping[str, Snapshot], error: Exception) -> bool:
-    uuid = next(iter(landed.values())).uuid
-    try:
-        state = find_state(store, uuid)
-        undecided = None if state is None else state.undecided
-        return undecided is None or abort_write(store, uuid, undecided) is Fate.COMMITTED
-    except Exception as failure:
-        raise CommitOutcomeUnknown(
-            f"The store answered {error!r} to the last swap of a write to several datasets and cannot be asked now "
-            f"({failure!r}). The write is visible whole or not at all. Look before writing again."
-        ) from error
-
-
-def _give_up(store: Store, write: CubeCommit, landed: Mapping[str, Snapshot], others: Mapping[str, Change]) -> None:
-    """Take back what a write that will never commit has prepared, as far as the store lets us."""
-    # The one that failed may have been prepared, too.
-    begun = list(others)[: len(landed) + 1]
-    for i in begun:
-        with suppress(Exception):
-            put_back(store, others[i].uuid, write.id)

@@ -150,13 +150,14 @@ def collect_garbage(store: Store, uuid: str, *, dry_run: bool, executor: Executo
     CorruptDocument
         If the document or a schema cannot be read. Garbage is unknown then; nothing is removed.
     """
-    if not dry_run:
-        finish_stopped_writes(store, [uuid])
+    unfinished = [] if dry_run else [uuid]
     entries = store.list(f"{uuid}/", recursive=True).entries
     prefixes = (f"{uuid}/", f"{uuid}.")
 
     def list_unnamed() -> list[Entry]:
         try:
+            finish_stopped_writes(store, unfinished)
+            unfinished.clear()
             snapshot = load_snapshot(store, uuid)
         except DatasetNotFound:
             raise

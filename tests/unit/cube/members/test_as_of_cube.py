@@ -1,9 +1,8 @@
-"""Cubes as they were, and cubes between two commits of one write."""
+"""Cubes as they were."""
 
 from __future__ import annotations
 
 import datetime as dt
-import warnings
 
 import pyarrow as pa
 import pytest
@@ -14,7 +13,6 @@ from kartothek_cube.api.cube import (
     build_cube,
     collect_stats,
     count_cube,
-    delete_cube,
     describe_cube,
     extend_cube,
     iter_cube,
@@ -30,11 +28,9 @@ from kartothek_cube.api.dataset import history, undo
 from kartothek_cube.api.discover import discover_cube, discover_datasets
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.members import consistent_read
-from kartothek_cube.errors import CubeCommitIncomplete, InvalidInput, InvalidType
-from kartothek_cube.testing.stores import FaultyStore
+from kartothek_cube.errors import InvalidInput, InvalidType
 from tests.caches import forget
-from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, table
+from tests.support.cubes import CUBE, ENRICH, SEED, table
 
 SEED_UUID, E_UUID = "cube++seed", "cube++e"
 NEW = table(x=[5], y=["c"], p=[2], i1=[30], v1=[4.5])
@@ -176,103 +172,3 @@ def test_wrong_moments_are_refused(store, moments):
     store.delete(f"{E_UUID}/_history/{last(store, E_UUID).id}.json.zst")
     with pytest.raises(InvalidInput, match="Dataset 'cube\\+\\+e' cannot be read as of"):
         query_cube(CUBE, store, as_of=moments[1][0])
-
-
-# --- between two commits of one write -------------------------------------------------------------
-
-
-@pytest.fixture
-def pauses(monkeypatch):
-    slept = []
-    monkeypatch.setattr(consistent_read.time, "sleep", slept.append)
-    return slept
-
-
-@pytest.fixture
-def halfway(store):
-    """A write to both datasets that stopped before the seed."""
-    build_cube({"seed": SEED, "e": ENRICH}, CUBE, store, partition_on={"e": []})
-    before = rows(query_cube_arrow(CUBE, store))
-    document = "cube++seed.by-dataset-metadata.json"
-    faulty = FaultyStore(store, lambda call: "before" if (call.operation, call.key) == ("put_if", document) else None)
-    with pytest.raises(CubeCommitIncomplete):
-        append_to_cube({"seed": NEW, "e": NEW_E}, CUBE, faulty)
-    forget(store)
-    return before
-
-
-def test_a_write_that_stopped_halfway_is_warned_of_once(store, halfway, pauses):
-    write = last(store, E_UUID).cube.id
-    with pytest.warns(
-        UserWarning, match=rf"write {write} is in e but not in seed\..*undo\('cube\+\+e', store, '{write}'\)"
-    ):
-        found = query_cube_arrow(CUBE, store)
-    assert found.num_rows == 4
-    assert len(pauses) == len(consistent_read._PAUSES)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert query_cube_arrow(CUBE, store).num_rows == 4
-    assert len(pauses) == len(consistent_read._PAUSES)
-    undo(E_UUID, store, write)
-    assert rows(query_cube_arrow(CUBE, store)) == halfway
-
-
-def test_a_dataset_that_is_not_asked_for_is_not_waited_for(store, halfway, pauses):
-    assert query_cube_arrow(CUBE, store, datasets=["seed"]).num_rows == 4
-    assert query_cube_arrow(CUBE, store, as_of=dt.datetime.now(dt.UTC)).num_rows == 4
-    assert pauses == []
-
-
-@pytest.mark.parametrize("look", [1, 2, 4])
-def test_a_write_that_is_under_way_is_waited_for(store, look, monkeypatch):
-    build_cube({"seed": SEED, "e": ENRICH}, CUBE, store, partition_on={"e": []})
-    held = {}
-    document = "cube++seed.by-dataset-metadata.json"
-
-    def hold(call):
-        if (call.operation, call.key) == ("put_if", document):
-            held["open"] = True
-            return "before"
-        return None
-
-    class Slow(FaultyStore):
-        """Keeps the last put for later."""
-
-        def put_if(self, key, data, version):
-            if key == document:
-                held["put"] = (key, bytes(data), version)
-            return super().put_if(key, data, version)
-
-    with pytest.raises(CubeCommitIncomplete):
-        append_to_cube({"seed": NEW, "e": NEW_E}, CUBE, Slow(store, hold))
-    forget(store)
-    slept = []
-
-    def sleep(seconds):
-        slept.append(seconds)
-        if len(slept) == look:
-            store.put_if(*held["put"])
-
-    monkeypatch.setattr(consistent_read.time, "sleep", sleep)
-    found = query_cube_arrow(CUBE, store)
-    assert found.num_rows == 5
-    assert len(slept) == look
-    assert sorted(found.column("v2").drop_null().to_pylist()) == [0, 0, 10, 10, 50]
-
-
-def test_a_complete_cube_costs_no_further_call(store, moments, pauses):
-    cold = ColdStore(store)
-    query_cube_arrow(CUBE, cold, payload_columns=[])
-    documents = [call for call in cold.calls if call.key.endswith(".json")]
-    assert len(documents) == 2
-    assert pauses == []
-
-
-def test_a_participant_that_was_deleted_or_made_again_is_no_gap(store, moments, pauses):
-    append_to_cube({"seed": NEW, "e": NEW_E}, CUBE, store)
-    extend_cube({"e": ENRICH}, CUBE, store, partition_on={"e": []}, overwrite=True)
-    delete_cube(CUBE, store, datasets=["e"])
-    query_cube(CUBE, store)
-    extend_cube({"e": ENRICH}, CUBE, store, partition_on={"e": []})
-    query_cube(CUBE, store)
-    assert pauses == []

@@ -1,0 +1,427 @@
+"""A write to several datasets between two of its swaps: readers see all of it or nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import warnings
+
+import pytest
+
+from kartothek_cube import options
+from kartothek_cube.api.cube import (
+    append_to_cube,
+    build_cube,
+    cleanup_cube,
+    delete_cube,
+    extend_cube,
+    query_cube_arrow,
+    verify_cube,
+)
+from kartothek_cube.api.dataset import (
+    history,
+    read_table_arrow,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.core.metadata.commit_log import COMMITS_KEY
+from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, MARK_KEY, pending_mark
+from kartothek_cube.core.metadata.document import render_document
+from kartothek_cube.core.snapshots.document_store import read_document
+from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, DatasetNotFound, IncompleteCubeWarning
+from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
+from tests.caches import forget
+from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, table
+
+SEED_UUID, E_UUID = "cube++seed", "cube++e"
+SEED_DOCUMENT, E_DOCUMENT = f"{SEED_UUID}.by-dataset-metadata.json", f"{E_UUID}.by-dataset-metadata.json"
+NEW = table(x=[5], y=["c"], p=[2], i1=[30], v1=[4.5])
+NEW_E = table(x=[5, 0], i2=["five", "zero"], v2=[50, 0])
+NOTHING_KEPT = options(grace=dt.timedelta(0), retain=dt.timedelta(0))
+
+pytestmark = pytest.mark.usefixtures("no_pauses")
+
+
+def rows(table):
+    return sorted(map(tuple, (row.values() for row in table.to_pylist())), key=str)
+
+
+def cube_rows(store):
+    return rows(query_cube_arrow(CUBE, ColdStore(store)))
+
+
+def build_both(store):
+    build_cube({"seed": SEED, "e": ENRICH}, CUBE, store, partition_on={"e": []})
+
+
+def write_both(store):
+    append_to_cube({"seed": NEW, "e": NEW_E}, CUBE, store)
+
+
+def swap(key, nth=0, fault="crash"):
+    """A fault at the n-th swap of a document."""
+    calls = iter(range(100))
+    return lambda call: fault if (call.operation, call.key) == ("put_if", key) and next(calls) == nth else None
+
+
+@pytest.fixture
+def store():
+    store = MemoryStore()
+    build_both(store)
+    return store
+
+
+@pytest.fixture
+def prepared(store):
+    """A write to both datasets that died before the swap of the seed; the rows of before."""
+    before = cube_rows(store)
+    with pytest.raises(SimulatedCrash):
+        write_both(ColdStore(FaultyStore(store, swap(SEED_DOCUMENT))))
+    forget(store)
+    return before
+
+
+def test_a_prepared_dataset_is_shown_as_before(store, prepared):
+    names = read_document(store, E_UUID).document.partitions
+    assert cube_rows(store) == prepared
+    assert query_cube_arrow(CUBE, store, datasets=["seed"]).num_rows == 4
+    assert cube_rows(store) == rows(query_cube_arrow(CUBE, store, as_of=dt.datetime.now(dt.UTC)))
+    assert read_table_arrow(E_UUID, store).num_rows == ENRICH.num_rows
+    assert len(history(E_UUID, store)) == 1
+    assert len(names) == 2  # kartothek sees the document as it is
+
+
+def test_a_write_whose_seed_was_swapped_is_shown_whole(store):
+    with pytest.raises(SimulatedCrash):
+        write_both(ColdStore(FaultyStore(store, swap(SEED_DOCUMENT, fault="crash_after"))))
+    forget(store)
+    assert query_cube_arrow(CUBE, store).num_rows == 5
+    assert read_table_arrow(E_UUID, store).num_rows == ENRICH.num_rows + 2
+    assert len(history(E_UUID, store)) == 2
+    # Nobody has to settle it: the next commit to the dataset does.
+    extend_cube({"e": table(x=[0], v3=[1])}, CUBE, store, overwrite=True, partition_on={"e": []})
+    assert query_cube_arrow(CUBE, store).column("v3").to_pylist().count(1) == 2
+
+
+def test_a_complete_cube_costs_no_further_call(store):
+    write_both(store)
+    cold = ColdStore(store)
+    query_cube_arrow(CUBE, cold, payload_columns=[])
+    assert len([call for call in cold.calls if call.key.endswith(".json")]) == 2
+
+
+def test_a_single_dataset_that_is_not_pending_costs_no_look_at_the_seed(store):
+    write_both(store)
+    cold = ColdStore(store)
+    read_table_arrow(E_UUID, cold)
+    assert not [call for call in cold.calls if call.key == SEED_DOCUMENT]
+
+
+@pytest.mark.parametrize("at", ["seed first", "enrichment first"])
+def test_a_write_between_two_reads_of_documents_is_seen_whole_or_not(store, at):
+    """The reader has one document from before the write, the other from after it."""
+    before, hit = cube_rows(store), []
+    first = SEED_DOCUMENT if at == "seed first" else E_DOCUMENT
+
+    class Between(ColdStore):
+        def get_versioned(self, key):
+            answer = super().get_versioned(key)
+            if key == first and not hit:
+                hit.append(key)
+                write_both(store)
+            return answer
+
+    found = rows(query_cube_arrow(CUBE, Between(store), options=options(threads=1)))
+    assert hit
+    assert found in (before, cube_rows(store))
+
+
+def test_a_dataset_that_a_write_has_made_since_the_listing_is_seen(store):
+    hit = []
+
+    class Between(ColdStore):
+        def list(self, *arguments, **keywords):
+            answer = super().list(*arguments, **keywords)
+            if not hit:
+                hit.append(True)
+                new = {"f": table(x=[0], v3=[1]), "seed": NEW}
+                append = {"seed": NEW, "e": NEW_E}
+                extend_cube({"f": new["f"], "g": table(x=[0], v4=[1])}, CUBE, store, partition_on={"f": [], "g": []})
+                append_to_cube(append, CUBE, store)
+            return answer
+
+    assert {"v3", "v4"} <= {*query_cube_arrow(CUBE, Between(store)).column_names}
+
+
+def test_a_deleted_dataset_is_asked_for_once(store):
+    write_both(store)
+    delete_cube(CUBE, store, datasets=["e"])
+    assert query_cube_arrow(CUBE, store).num_rows == 5
+    counting = CountingStore(store)
+    query_cube_arrow(CUBE, counting)
+    assert not [call for call in counting.calls if call.key.startswith(E_UUID)]
+    extend_cube({"e": ENRICH}, CUBE, store, partition_on={"e": []})
+    assert "v2" in query_cube_arrow(CUBE, store).column_names
+
+
+# --- the next writer ------------------------------------------------------------------------------
+
+
+def test_the_next_write_to_the_dataset_aborts_the_one_that_stopped(store, prepared):
+    update_dataset_from_dataframes([table(x=[9], i2=["nine"], v2=[90])], store, E_UUID)
+    assert max(read_table_arrow(E_UUID, store).column("x").to_pylist()) == 9
+    assert 5 not in read_table_arrow(E_UUID, store).column("x").to_pylist()
+    assert cube_rows(store) == prepared
+    assert verify_cube(CUBE, store, deep=True).ok
+
+
+def test_a_live_writer_that_was_aborted_begins_again(store):
+    hit = []
+
+    def meanwhile(call):
+        if (call.operation, call.key) == ("put_if", SEED_DOCUMENT) and not hit:
+            hit.append(call)
+            update_dataset_from_dataframes([table(x=[9], i2=["nine"], v2=[90])], ColdStore(store), E_UUID)
+
+    write_both(ColdStore(FaultyStore(store, meanwhile)))
+    assert hit
+    assert {5, 9} <= {*read_table_arrow(E_UUID, store).column("x").to_pylist()}
+    assert query_cube_arrow(CUBE, store).num_rows == 5
+
+
+def test_a_live_writer_that_may_not_try_again_says_that_nothing_is_visible(store):
+    def meanwhile(call):
+        if (call.operation, call.key) == ("put_if", SEED_DOCUMENT):
+            update_dataset_from_dataframes([table(x=[9], i2=["nine"], v2=[90])], ColdStore(store), E_UUID)
+
+    with pytest.raises(CommitConflict, match="Nothing of it is visible"):
+        append_to_cube(
+            {"seed": NEW, "e": NEW_E}, CUBE, ColdStore(FaultyStore(store, meanwhile)), options=options(commit_retries=0)
+        )
+    assert query_cube_arrow(CUBE, store).num_rows == 4
+    assert 5 not in read_table_arrow(E_UUID, store).column("x").to_pylist()
+
+
+def test_a_dataset_that_a_stopped_write_was_to_make_does_not_exist(store):
+    new = {"f": table(x=[0], v3=[1]), "g": table(x=[0], v4=[1])}
+    with pytest.raises(SimulatedCrash):
+        extend_cube(new, CUBE, ColdStore(FaultyStore(store, swap(SEED_DOCUMENT))), partition_on={"f": [], "g": []})
+    forget(store)
+    with pytest.raises(DatasetNotFound, match="has not committed"):
+        read_table_arrow("cube++f", store)
+    assert "v3" not in query_cube_arrow(CUBE, store).column_names
+    extend_cube(new, CUBE, store, partition_on={"f": [], "g": []})
+    assert {"v3", "v4"} <= {*query_cube_arrow(CUBE, store).column_names}
+
+
+def test_a_cube_whose_build_stopped_can_be_built_again():
+    store = MemoryStore()
+    with pytest.raises(SimulatedCrash):
+        build_cube(
+            {"seed": SEED, "e": ENRICH},
+            CUBE,
+            ColdStore(FaultyStore(store, swap(SEED_DOCUMENT))),
+            partition_on={"e": []},
+        )
+    forget(store)
+    assert store.contains(E_DOCUMENT)
+    build_both(store)
+    assert query_cube_arrow(CUBE, store).num_rows == 4
+
+
+def test_a_single_dataset_of_a_build_that_stopped_can_be_made(store):
+    store = MemoryStore()
+    with pytest.raises(SimulatedCrash):
+        build_cube(
+            {"seed": SEED, "e": ENRICH},
+            CUBE,
+            ColdStore(FaultyStore(store, swap(SEED_DOCUMENT))),
+            partition_on={"e": []},
+        )
+    forget(store)
+    store_dataframes_as_dataset(store, E_UUID, [table(x=[1])])
+    assert read_table_arrow(E_UUID, store).num_rows == 1
+    # What records the abort is no dataset.
+    with pytest.raises(DatasetNotFound, match="only records"):
+        read_table_arrow(SEED_UUID, store)
+    store_dataframes_as_dataset(store, SEED_UUID, [table(x=[2])])
+    assert read_table_arrow(SEED_UUID, store).num_rows == 1
+
+
+# --- cleaning up ----------------------------------------------------------------------------------
+
+
+def test_cleaning_up_takes_a_write_back_that_stopped(store, prepared):
+    (finding,) = [f for f in verify_cube(CUBE, store).findings if f.check == "cube-commit"]
+    assert finding.dataset == E_UUID
+    assert "Readers see the state before it" in finding.message
+    cleanup_cube(CUBE, store)  # young: it may be under way
+    assert MARK_KEY in read_document(store, E_UUID).document.metadata
+    files = set(store.list(f"{E_UUID}/", recursive=True).keys)
+    cleanup_cube(CUBE, store, options=NOTHING_KEPT)
+    assert cube_rows(store) == prepared
+    assert set(store.list(f"{E_UUID}/", recursive=True).keys) < files
+    assert not [f for f in verify_cube(CUBE, store).findings if f.check == "cube-commit"]
+    assert len(history(E_UUID, store)) >= 1
+
+
+def test_cleaning_up_keeps_what_a_live_writer_needs(store):
+    hit = []
+
+    def meanwhile(call):
+        if (call.operation, call.key) == ("put_if", SEED_DOCUMENT) and not hit:
+            hit.append(call)
+            retain = options(retain=dt.timedelta(0))
+            cleanup_cube(CUBE, ColdStore(store), options=retain)
+
+    write_both(ColdStore(FaultyStore(store, meanwhile)))
+    assert hit
+    assert query_cube_arrow(CUBE, store).num_rows == 5
+    assert verify_cube(CUBE, store, deep=True).ok
+
+
+def test_cleaning_up_removes_a_dataset_that_was_never_made(store):
+    new = {"f": table(x=[0], v3=[1]), "g": table(x=[0], v4=[1])}
+    with pytest.raises(SimulatedCrash):
+        extend_cube(new, CUBE, ColdStore(FaultyStore(store, swap(SEED_DOCUMENT))), partition_on={"f": [], "g": []})
+    forget(store)
+    cleanup_cube(CUBE, store)
+    assert [key for key in store.list("cube++f").keys if "metadata" in key]
+    cleanup_cube(CUBE, store, options=NOTHING_KEPT)
+    cleanup_cube(CUBE, store, options=NOTHING_KEPT)
+    assert not store.list("cube++f", recursive=True).keys
+
+
+def test_who_makes_a_dataset_that_is_being_removed_never_loses_it(store):
+    """The cleanup stops between the document that says so and the removal."""
+    new = {"f": table(x=[0], v3=[1]), "g": table(x=[0], v4=[1])}
+    with pytest.raises(SimulatedCrash):
+        extend_cube(new, CUBE, ColdStore(FaultyStore(store, swap(SEED_DOCUMENT))), partition_on={"f": [], "g": []})
+    forget(store)
+    document, refused = "cube++f.by-dataset-metadata.json", []
+
+    def meanwhile(call):
+        if (call.operation, call.key) == ("delete", document) and not refused:
+            with pytest.raises(CommitConflict, match="cleanup_cube is removing"):
+                extend_cube(new, CUBE, ColdStore(store), partition_on={"f": [], "g": []})
+            refused.append(call)
+
+    cleanup_cube(CUBE, ColdStore(FaultyStore(store, meanwhile)), options=NOTHING_KEPT)
+    assert refused
+    extend_cube(new, CUBE, store, partition_on={"f": [], "g": []})
+    assert {"v3", "v4"} <= {*query_cube_arrow(CUBE, store).column_names}
+
+
+def test_a_write_that_somebody_aborted_and_replaced_is_not_reported_as_landed(store):
+    hit = []
+
+    def fail(call):
+        if (call.operation, call.key) != ("put_if", SEED_DOCUMENT) or len(hit) >= 3:
+            return None
+        if not hit:
+            update_dataset_from_dataframes([table(x=[9], i2=["nine"], v2=[90])], ColdStore(store), E_UUID)
+        hit.append(call)
+        return "before"
+
+    faulty = ColdStore(FaultyStore(store, fail))
+    try:
+        append_to_cube({"seed": NEW, "e": NEW_E}, CUBE, faulty, options=options(commit_retries=0))
+    except (InjectedFault, CommitConflict):
+        assert query_cube_arrow(CUBE, store).num_rows == 4
+    else:
+        assert query_cube_arrow(CUBE, store).num_rows == 5
+    assert 9 in read_table_arrow(E_UUID, store).column("x").to_pylist()
+
+
+# --- answers of the store -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [SEED_DOCUMENT, E_DOCUMENT])
+def test_a_lost_answer_changes_nothing(store, key):
+    write_both(ColdStore(FaultyStore(store, swap(key, fault="after"))))
+    assert query_cube_arrow(CUBE, store).num_rows == 5
+
+
+def test_a_put_that_arrives_late_finds_the_write_aborted(store):
+    """The last swap fails, the write is given up, and then the put arrives."""
+    held = []
+
+    class Late(ColdStore):
+        def put_if(self, key, data, version):
+            if key == SEED_DOCUMENT and len(held) < 3:
+                held.append((key, bytes(data), version))
+                raise ConnectionError("no answer")
+            return super().put_if(key, data, version)
+
+    before = cube_rows(store)
+    with pytest.raises(ConnectionError):
+        write_both(Late(store))
+    for put in held:
+        with pytest.raises(Exception, match="was changed or removed"):
+            store.put_if(*put)
+    assert cube_rows(store) == before
+
+
+def test_a_store_that_cannot_be_asked_any_more_is_in_doubt(store):
+    hit = []
+
+    def fail(call):
+        hit.extend([call] if (call.operation, call.key) == ("put_if", SEED_DOCUMENT) else [])
+        return "before" if hit else None
+
+    with pytest.raises(CommitOutcomeUnknown):
+        write_both(ColdStore(FaultyStore(store, fail)))
+    assert query_cube_arrow(CUBE, store).num_rows == 4
+
+
+def test_a_failure_before_the_seed_leaves_nothing_pending(store):
+    new = {"f": table(x=[0], v3=[1]), "e": table(x=[0], v4=[1])}
+    tries = iter(range(100))
+
+    def fail(call):
+        is_swap = (call.operation, call.key) == ("put_if", "cube++f.by-dataset-metadata.json")
+        return "before" if is_swap and next(tries) < 3 else None
+
+    before = cube_rows(store)
+    with pytest.raises(InjectedFault):
+        extend_cube(new, CUBE, ColdStore(FaultyStore(store, fail)), overwrite=True, partition_on={"e": [], "f": []})
+    assert pending_mark(read_document(store, E_UUID).document) is None
+    assert cube_rows(store) == before
+
+
+# --- writers that keep no records -----------------------------------------------------------------
+
+
+def without(store, uuid, *keys):
+    """What a writer leaves that does not know these records."""
+    stored = read_document(store, uuid)
+    kept = {k: v for k, v in stored.document.metadata.items() if k not in keys}
+    document = type(stored.document)(
+        uuid, kept, stored.document.partition_keys, stored.document.indices, stored.document.partitions
+    )
+    store.put(stored.key, render_document(document, msgpack=False))
+    forget(store)
+
+
+def test_a_ledger_that_somebody_dropped_is_warned_of_once(store):
+    write_both(store)
+    with pytest.raises(SimulatedCrash):
+        append_to_cube({"seed": NEW, "e": NEW_E}, CUBE, ColdStore(FaultyStore(store, swap(SEED_DOCUMENT))))
+    without(store, SEED_UUID, LEDGER_KEY, COMMITS_KEY)
+    with pytest.warns(IncompleteCubeWarning, match=re.escape(E_UUID)):
+        read_table_arrow(E_UUID, store)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert query_cube_arrow(CUBE, store).num_rows == 5
+    # Its document counts, and writing goes on.
+    write_both(store)
+    assert query_cube_arrow(CUBE, store).num_rows == 5
+
+
+def test_a_mark_that_somebody_dropped_delays_nobody(store):
+    write_both(store)
+    without(store, E_UUID, MARK_KEY)
+    assert query_cube_arrow(CUBE, store).num_rows == 5
+    write_both(store)
+    assert MARK_KEY in read_document(store, E_UUID).document.metadata
