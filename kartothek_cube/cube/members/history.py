@@ -105,15 +105,14 @@ def past_writes(histories: Mapping[str, Sequence[PastCommit]], uuids: Mapping[st
         when = max(times, default=None)
         others = [name for name in histories if name not in commits]
         known = when is not None and all(name in whole or first_kept[name] <= when for name in others)
+        listed = [name for name, c in commits.items() if c.cube is None or uuids[name] in c.cube.datasets] or commits
         # A dataset that was only touched, so that the write could be seen as one, is not meant.
-        changed = [
-            name for name, c in commits.items() if not c.is_empty and (c.cube is None or uuids[name] in c.cube.datasets)
-        ]
+        changed = [name for name in listed if not commits[name].is_empty] or listed
         added, removed = [c.added for c in parts], [c.removed for c in parts]
         return PastWrite(
             write_id(parts[0]),
             when,
-            tuple(sorted(changed or commits)),
+            tuple(sorted(changed)),
             None if None in added else sum(n for n in added if n is not None),
             None if None in removed else sum(n for n in removed if n is not None),
             all(c.kept for c in parts) and (known or not others),
