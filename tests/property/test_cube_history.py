@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import event, given, note, settings
+from hypothesis import event, given, note
 from hypothesis import strategies as st
 
 from kartothek_cube.api.cube import (
@@ -155,14 +155,13 @@ def take_back_in_one(draw: st.DrawFn, naive: Naive) -> None:
 STEPS = [append, append, remove, take_back, take_back, take_back, take_back_in_one]
 
 
-@settings(max_examples=settings().max_examples // 2)
 @given(st.data())
 def test_an_undo_gives_the_state_without_the_write(data):
     draw, naive = data.draw, Naive()
     done = added(draw, naive, list(NAMES))
     build_cube({name: table(name, new) for name, (new, _) in done.items()}, CUBE, naive.store)
     naive.note_write(done)
-    for step in draw(st.lists(st.sampled_from(STEPS), min_size=1, max_size=8)):
+    for step in draw(st.lists(st.sampled_from(STEPS), min_size=3, max_size=8)):
         step(draw, naive)
         assert queried(naive.store) == naive.rows()
     found = cube_history(CUBE, naive.store)

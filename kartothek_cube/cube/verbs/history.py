@@ -216,8 +216,8 @@ def plan_cube_undo(
     made = [name for name, outcome in outcomes.items() if isinstance(outcome, CreatedDataset)]
     if made:
         raise InvalidRequest(
-            f"Cube {prefix!r}: the write {write} cannot be undone, because it made {join_names(made)}; "
-            f"delete_cube(cube, store, datasets={made}) deletes what it made. Nothing was changed."
+            f"Cube {prefix!r}: the write {write} cannot be undone, because it made {join_names(made)}. "
+            "delete_cube deletes datasets. Nothing was changed."
         )
     plans = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, UndoPlan)}
     # A dataset that was only touched, so that the write could be seen as one, has nothing to undo.

@@ -154,10 +154,10 @@ def test_indices_of_single_datasets_are_undone(store):
 
 def test_a_write_that_made_datasets_stays(store):
     first = newest(store)
-    with refused(store, InvalidRequest, first, "it made e, seed;", "delete_cube(cube, store, datasets=['seed', 'e'])"):
+    with refused(store, InvalidRequest, first, "it made e, seed.", "delete_cube deletes"):
         undo_cube(CUBE, store)
     extend_cube({"f": table(x=[1], v3=[1])}, CUBE, store, partition_on={"f": []})
-    with refused(store, InvalidRequest, "it made f;", "Cube 'cube'"):
+    with refused(store, InvalidRequest, "it made f.", "Cube 'cube'"):
         undo_cube(CUBE, store)
 
 
