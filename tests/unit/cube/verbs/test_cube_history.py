@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ from kartothek_cube.api.cube import (
     update_cube,
 )
 from kartothek_cube.api.dataset import history, undo
+from kartothek_cube.core.commit import apply
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.expressions.conditions import C
@@ -110,6 +112,25 @@ def test_every_commit_is_an_older_state(store):
         if name in seen:
             assert query_cube_arrow(CUBE, store, as_of=name).to_pylist() == seen[name]
     assert set(seen) <= set(found["commit"])
+
+
+def test_a_slow_clock_does_not_reverse_the_commits_of_a_dataset(store, monkeypatch):
+    append_to_cube(NEW, CUBE, store)
+    first = cube_history(CUBE, store)["commit"][0]
+
+    class Slow(dt.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return dt.datetime(2020, 1, 1, tzinfo=tz)
+
+    monkeypatch.setattr(apply, "datetime", Slow)
+    append_to_cube({"seed": NEW, "e": NEW_E}, CUBE, store)
+    monkeypatch.undo()
+    late = history("cube++seed", store)["cube"][0]
+    found = cube_history(CUBE, store)
+    assert found["commit"].tolist()[:2] == [late, first]
+    assert found["time"][0] < found["time"][1]
+    assert sorted(undo_cube(CUBE, store)) == ["e", "seed"]
 
 
 def test_a_seed_that_was_only_touched_is_not_named(store):
