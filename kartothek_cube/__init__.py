@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         compact_cube,
         copy_cube,
         count_cube,
+        cube_history,
         cube_report,
         delete_cells,
         delete_cube,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         remove_partitions,
         run_plan,
         stream_cube,
+        undo_cube,
         update_cube,
         verify_cube,
     )
@@ -67,6 +69,7 @@ _HOMES = {
     "compact_cube": "cube.verbs.compact",
     "copy_cube": "cube.verbs.copy",
     "count_cube": "cube.verbs.stream",
+    "cube_history": "cube.verbs.history",
     "cube_report": "cube.verbs.report",
     "delete_cells": "cube.verbs.delete_cells",
     "delete_cube": "cube.verbs.delete",
@@ -91,6 +94,7 @@ _HOMES = {
     "scan_cube": "engines.verbs",
     "scan_dataset": "engines.verbs",
     "stream_cube": "cube.verbs.stream",
+    "undo_cube": "cube.verbs.history",
     "update_cube": "cube.verbs.append",
     "verify_cube": "cube.verbs.verify",
 }
@@ -110,6 +114,7 @@ __all__ = [
     "connect",
     "copy_cube",
     "count_cube",
+    "cube_history",
     "cube_report",
     "delete_cells",
     "delete_cube",
@@ -135,6 +140,7 @@ __all__ = [
     "scan_cube",
     "scan_dataset",
     "stream_cube",
+    "undo_cube",
     "update_cube",
     "verify_cube",
 ]

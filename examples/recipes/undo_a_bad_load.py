@@ -2,10 +2,9 @@
 
 The bad one is taken back; the good one stays.
 
-Every commit is kept for a week with what it removed. `history` lists them, `as_of=` looks
-at the state before, and `undo` makes a new commit that is the bad one backwards. It writes
-no data file and can be undone itself. A write to several datasets of a cube has one id,
-with which each of its datasets is taken back.
+Every write is kept for a week with what it removed. `cube_history` lists them, `as_of=`
+looks at the state before, and `undo_cube` makes a new write that is the bad one backwards,
+in all of its datasets at once. It writes no data file and can be undone itself.
 
     python undo_a_bad_load.py [store-url]
 """
@@ -17,10 +16,7 @@ from typing import Any
 import pandas as pd
 from shop import CUBE, new_shop, sales_of, store_from
 
-from kartothek_cube import C, append_to_cube, query_cube, update_cube
-from kartothek_cube.api.dataset import history, undo
-
-SALES = CUBE.ktk_dataset_uuid("sales")
+from kartothek_cube import C, append_to_cube, cube_history, query_cube, undo_cube, update_cube
 
 
 def turnover(store: Any, as_of: str | None = None) -> float:
@@ -29,9 +25,9 @@ def turnover(store: Any, as_of: str | None = None) -> float:
 
 
 def suspect(store: Any) -> str:
-    """The newest commit that removed partitions, which no nightly load should."""
-    commits = history(SALES, store)
-    return str(commits.loc[commits["removed"] > 0, "commit"].iloc[0])
+    """The newest write that removed partitions, which no nightly load should."""
+    writes = cube_history(CUBE, store)
+    return str(writes.loc[writes["removed"] > 0, "commit"].iloc[0])
 
 
 def main() -> None:
@@ -45,8 +41,8 @@ def main() -> None:
     append_to_cube({"sales": sales_of(pd.Timestamp("2024-04-30"))}, CUBE, store)
     print(f"turnover: {turnover(store):,.2f}, and it was {right:,.2f}")
 
-    print(history(SALES, store)[["time", "added", "removed"]].to_string())
-    undo(SALES, store, suspect(store))
+    print(cube_history(CUBE, store)[["time", "datasets", "added", "removed"]].to_string())
+    undo_cube(CUBE, store, suspect(store))
     print(
         f"undone: {turnover(store):,.2f}, which is {turnover(store) - right:,.2f} more than before: "
         "the day that was loaded rightly"

@@ -36,6 +36,7 @@ from kartothek_cube.cube.verbs.delete_cells import delete_cells
 from kartothek_cube.cube.verbs.describe import CubeDescription, describe_cube, list_cubes
 from kartothek_cube.cube.verbs.describe_changes import CubeChanges, describe_cube_changes
 from kartothek_cube.cube.verbs.discover import open_cube
+from kartothek_cube.cube.verbs.history import cube_history, undo_cube
 from kartothek_cube.cube.verbs.indices import build_cube_index, drop_cube_index
 from kartothek_cube.cube.verbs.query import iter_cube, load_group, plan_cube_query, query_cube, query_cube_arrow
 from kartothek_cube.cube.verbs.report import CubeReport, cube_report
@@ -81,6 +82,7 @@ __all__ = [
     "connect",
     "copy_cube",
     "count_cube",
+    "cube_history",
     "cube_report",
     "delete_cells",
     "delete_cube",
@@ -100,6 +102,7 @@ __all__ = [
     "run_plan",
     "scan_cube",
     "stream_cube",
+    "undo_cube",
     "update_cube",
     "verify_cube",
 ]

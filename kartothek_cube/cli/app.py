@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "explain": "Show how a query would be answered.",
     "files": "List the data files of the cube, or of a query.",
     "forget": "Delete cells, and every file and state that still has them.",
-    "history": "List the commits that can be read or undone.",
+    "history": "List the writes to the cube, or the commits of one DATASET.",
     "index": "Build secondary indices on columns of a dataset.",
     "info": "Show columns with their types, datasets and metadata.",
     "merge": "Merge the rows of files into a dataset, by key.",
@@ -41,7 +41,7 @@ COMMANDS: Mapping[str, str] = {
     "report": "Write what there is to see of the cube as one HTML page.",
     "sql": "Run SQL over the cubes of the store, once or at a prompt.",
     "stats": "Count partitions, files, bytes and rows of each dataset.",
-    "undo": "Take a commit back.",
+    "undo": "Take a write to the cube back, or a commit of one DATASET.",
     "verify": "Say what is wrong with the cube.",
 }
 # The key of `Context.meta` that says whether there were no arguments.

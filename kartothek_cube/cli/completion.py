@@ -96,13 +96,12 @@ def dataset_columns(ctx: click.Context) -> Collection[str]:
 
 @_offering
 def commits(ctx: click.Context) -> Collection[str]:
-    """How the ids of the kept commits of the cube begin."""
+    """How the ids of the kept commits and writes of the cube begin."""
     from kartothek_cube.core.dataset.history import history
 
     loaded = _cube(ctx)
-    return {
-        commit[:_SHORT] for d in loaded.datasets.values() for commit in history(d.uuid, loaded.store)["commit"].dropna()
-    }
+    known = (history(dataset.uuid, loaded.store) for dataset in loaded.datasets.values())
+    return {name[:_SHORT] for table in known for column in ("commit", "cube") for name in table[column].dropna()}
 
 
 dataset = _offering(lambda ctx: _cube(ctx).datasets)

@@ -636,6 +636,11 @@ def built_small(s: Any, z: Z) -> None:
         cube_api.append_to_cube(frames(z, z.P, 100 * n), cube_of(z), s)
 
 
+def built_and_appended(s: Any, z: Z) -> None:
+    built(s, z)
+    cube_api.append_to_cube(frames(z, z.N, 100), cube_of(z), s)
+
+
 def built_with_garbage(s: Any, z: Z) -> None:
     built(s, z)
     for n in range(z.G):
@@ -678,6 +683,7 @@ def look(verb: str, note: str, run: Run, cold: str, warm: str = "", **more: Any)
 one, several = (lambda z: z.D == 1), (lambda z: z.D > 1)
 cubes = cube_api
 PLANNED = ("D get_versioned, 1 list", "D changed, 1 list")
+WALKED = ("D get_versioned, 1 list, D*H get", "D changed, 1 list, D*H get")
 LOADED = ("D get_versioned, 1 list, D*P tail", "D changed, 1 list, D*P tail")
 CUBE_CASES = [
     look("query_cube", "", lambda s, z, g: cubes.query_cube(cube_of(z), s), *LOADED),
@@ -877,6 +883,16 @@ CUBE_CASES = [
         "1 list, 3*D get_versioned, 2*D changed, 1+I+P+3*D*P tail, D+D*P put, D+I put_if",
         "1 list, 2*D get_versioned, 3*D changed, P+3*D*P tail, D+D*P put, D+I put_if",
         make=built_pairs,
+        where=several,
+    ),
+    look("cube_history", "", lambda s, z, g: cubes.cube_history("cube", s), *WALKED),
+    Case(
+        "undo_cube",
+        "an append of N, D datasets",
+        lambda s, z, g: cubes.undo_cube("cube", s),
+        "1 list, 3*D get_versioned, 2*D changed, 2*D get, I contains, I tail, D put, D+I put_if",
+        "1 list, 2*D get_versioned, 3*D changed, 2*D get, I contains, D put, D+I put_if",
+        make=built_and_appended,
         where=several,
     ),
     Case(

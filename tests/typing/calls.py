@@ -21,6 +21,7 @@ from kartothek_cube import (
     compact_cube,
     connect,
     count_cube,
+    cube_history,
     extend_cube,
     iter_cube,
     open_cube,
@@ -30,6 +31,7 @@ from kartothek_cube import (
     query_cube_arrow,
     remove_partitions,
     stream_cube,
+    undo_cube,
     update_cube,
 )
 from kartothek_cube.api.dataset import (
@@ -72,6 +74,11 @@ def cubes(frame: pd.DataFrame, table: pa.Table, cube: Cube, store: Store) -> Non
     update_cube(frame, cube, store, C("p") == "DE", ktk_cube_dataset_ids=["seed"])
     remove_partitions(cube, store, [C("p") == "DE", C("q") > 1])
     compact_cube(cube, store, conditions=None)
+    assert_type(cube_history(cube, store), pd.DataFrame)
+    cube_history("sales", store)
+    assert_type(undo_cube(cube, store, "0f1e2d"), dict[str, DatasetMetadata])
+    undo_cube("sales", store)
+    undo_cube(cube, store, 7)  # error: arg-type
     build_cube(18, cube, store)  # error: arg-type
     build_cube(frame, "sales", store)  # error: arg-type
     build_cube(frame, cube, 18)  # error: arg-type

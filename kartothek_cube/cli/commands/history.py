@@ -1,4 +1,4 @@
-"""The command `history`: lists the commits of the datasets of a cube."""
+"""The command `history`: lists the writes to a cube, or the commits of one of its datasets."""
 
 from __future__ import annotations
 
@@ -18,26 +18,46 @@ from kartothek_cube.cli.output import show, table
 if TYPE_CHECKING:
     from kartothek_cube.core.stores.contract import Store
 
-__all__ = ["command", "commits_in", "commits_of", "history_lines", "resolved", "shortened", "whole_commit"]
+__all__ = [
+    "command",
+    "commits_in",
+    "commits_of",
+    "history_lines",
+    "plain_row",
+    "resolved",
+    "shortened",
+    "whole_commit",
+    "writes_of",
+]
 
 _SHORTEST, _SHORT = 4, 8
 _COLUMNS = ("time", "commit", "parent", "added", "removed", "cube", "kept")
 _HEAD = ("time", "dataset", "commit", "added", "removed", "cube", "kept")
+_HEAD_OF_CUBE = ("time", "datasets", "commit", "added", "removed", "tags", "kept")
 
 
 @cube_command("history", "", "seed --format json")
 @click.argument("dataset", required=False, shell_complete=completion.dataset)
 @click.pass_obj
 def command(session: Session, dataset: str | None) -> None:
-    """List the commits that can be read or undone.
+    """List the writes to the cube, or the commits of one DATASET.
 
-    The newest first; of one DATASET, or of all. Commits of one write to several datasets share the
-    id in the column `cube`. On a terminal ids are cut short; `undo` and --as-of take the beginning
-    of an id as well.
+    The newest first; those that are kept can be read and undone. A write to several datasets is one
+    row; in the history of a DATASET its id is in the column `cube`. On a terminal ids are cut
+    short; `undo` and --as-of take the beginning of an id as well.
     """
     with working(session):
-        commits = commits_of(load_cube(session), dataset)
+        loaded = load_cube(session)
+        commits = list(writes_of(loaded)) if dataset is None else commits_of(loaded, dataset)
     show(session, {"commits": commits}, lambda: history_lines(shortened(commits) if sys.stdout.isatty() else commits))
+
+
+def writes_of(loaded: LoadedCube) -> Iterator[dict[str, Any]]:
+    """The known writes to the cube as plain values, the newest first."""
+    from kartothek_cube.cube.verbs.history import cube_history
+
+    for row in cube_history(loaded.cube, loaded.store).to_dict("records"):
+        yield plain_row(row, _HEAD_OF_CUBE)
 
 
 def commits_of(loaded: LoadedCube, dataset: str | None) -> list[dict[str, Any]]:
@@ -59,18 +79,23 @@ def commits_of(loaded: LoadedCube, dataset: str | None) -> list[dict[str, Any]]:
 
 def commits_in(dataset_uuid: str, store: Store) -> Iterator[dict[str, Any]]:
     """The kept commits of a dataset as plain values."""
-    import pandas as pd
-
     from kartothek_cube.core.dataset.history import history
 
     for row in history(dataset_uuid, store).to_dict("records"):
-        known = {column: row[column] for column in _COLUMNS if not pd.isna(row[column])}
-        # pandas turns a column of integers with gaps into floats with NaN.
-        known |= {column: int(known[column]) for column in ("added", "removed") if column in known}
-        known |= {"kept": bool(known.get("kept"))}
-        if "time" in known:
-            known["time"] = known["time"].isoformat()
-        yield {**dict.fromkeys(_COLUMNS), **known}
+        yield plain_row(row, _COLUMNS)
+
+
+def plain_row(row: Mapping[Any, Any], columns: Sequence[str]) -> dict[str, Any]:
+    """A row of a history as values of JSON."""
+    import pandas as pd
+
+    known = {column: row[column] for column in columns if isinstance(row[column], list) or not pd.isna(row[column])}
+    # pandas turns a column of integers with gaps into floats with NaN.
+    known |= {column: int(known[column]) for column in ("added", "removed") if column in known}
+    known |= {"kept": bool(known.get("kept"))}
+    if "time" in known:
+        known["time"] = known["time"].isoformat()
+    return {**dict.fromkeys(columns), **known}
 
 
 def whole_commit(as_of: str | None, commits: Callable[[], Iterable[Mapping[str, Any]]]) -> str | None:
@@ -127,17 +152,22 @@ def shortened(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     >>> shortened([{"time": "2024-05-01T12:00:00.123456+00:00", "commit": commit, "cube": None}])
     [{'time': '2024-05-01T12:00:00Z', 'commit': '0f1e2d3c', 'cube': None}]
     """
-    ids = {row[name] for row in commits for name in ("commit", "cube") if row[name] is not None}
+    ids = {row[name] for row in commits for name in ("commit", "cube") if row.get(name) is not None}
     length = next((n for n in range(_SHORT, 32) if len({name[:n] for name in ids}) == len(ids)), 32)
-    rows = [{**row, **{name: row[name] and row[name][:length] for name in ("commit", "cube")}} for row in commits]
+    names = ("commit", "cube")
+    rows = [{**row, **{name: row[name][:length] for name in names if row.get(name)}} for row in commits]
     for row in rows:
         if row["time"]:
             row["time"] = datetime.fromisoformat(row["time"]).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return rows
 
 
-def history_lines(commits: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A table of commits."""
+def history_lines(commits: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A table of commits, or of writes to the cube."""
+    head = _HEAD_OF_CUBE if commits and "datasets" in commits[0] else _HEAD
+
+    def shown(value: object) -> str:
+        return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+
     worded = ({**commit, "kept": "yes" if commit["kept"] else "no"} for commit in commits)
-    cells = (["" if row[name] is None else str(row[name]) for name in _HEAD] for row in worded)
-    yield from table(_HEAD, cells, right=("added", "removed"))
+    yield from table(head, ([shown(row[name]) for name in head] for row in worded), right=("added", "removed"))

@@ -1,4 +1,4 @@
-"""The command `undo`: takes a commit back."""
+"""The command `undo`: takes a write to the cube back, or a commit of one dataset."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kartothek_cube.cli import completion
 from kartothek_cube.cli.commands.history import commits_of, resolved
 from kartothek_cube.cli.context import Session, load_cube, working
 from kartothek_cube.cli.errors import Failure, one_line
-from kartothek_cube.cli.options import cube_command, dry_run, yes
+from kartothek_cube.cli.options import cube_command, dry_run, missing, yes
 from kartothek_cube.cli.output import bold, confirm, show
 
-__all__ = ["command", "taken_back", "undo_lines"]
+__all__ = ["command", "undo_lines"]
 
 
-@cube_command("undo", "seed --dry-run", "--commit 0f1e2d3c")
+@cube_command("undo", "--dry-run", "--commit 0f1e2d3c", "seed")
 @click.argument("dataset", required=False, shell_complete=completion.dataset)
 @click.option(
     "--commit",
@@ -29,55 +29,43 @@ __all__ = ["command", "taken_back", "undo_lines"]
 @yes
 @click.pass_obj
 def command(session: Session, dataset: str | None, commit: str | None, dry_run: bool, yes: bool) -> None:
-    """Take a commit back.
+    """Take a write to the cube back, or a commit of one DATASET.
 
-    Of one DATASET the newest commit, or the one that --commit names. Without a DATASET the write to
-    the cube that --commit names, in every dataset that has it. What came after it stays. An undo
-    can be undone.
+    The newest, or the one that --commit names. A write to several datasets is taken back in all of
+    them at once; with a DATASET only there. What came after it stays. An undo can be undone.
     """
     from kartothek_cube.core.dataset.history import plan_undo, undo
+    from kartothek_cube.cube.verbs.history import plan_cube_undo, undo_cube
     from kartothek_cube.errors import InvalidInput
 
     with working(session):
         loaded = load_cube(session)
-        commits = taken_back(commits_of(loaded, dataset), dataset, commit, seed=loaded.cube.seed_dataset)
-        # All are checked before the first dataset changes: each undo is a commit of its own.
-        for row in commits:
-            try:
-                plan_undo(loaded.store, loaded.datasets[row["dataset"]].snapshot, row["commit"])
-            except InvalidInput as error:
-                command_line = f"`delete --include {row['dataset']}` deletes it"
-                raise Failure(one_line(error).replace("delete_dataset deletes it", command_line)) from error
+        snapshots = {name: each.snapshot for name, each in loaded.datasets.items()}
+        if dataset is not None and dataset not in snapshots:
+            raise missing("dataset", dataset, snapshots)
+        commit_id = None if commit is None else resolved(commits_of(loaded, dataset), commit)
+        try:
+            if dataset is None:
+                plans = plan_cube_undo(loaded.cube, loaded.store, snapshots, commit_id)
+            else:
+                plans = {dataset: plan_undo(loaded.store, snapshots[dataset], commit_id)}
+        except InvalidInput as error:
+            text = one_line(error).replace("delete_dataset deletes", f"`delete --include {dataset}` deletes")
+            raise Failure(text.replace("delete_cube deletes", "`delete --include` deletes")) from error
+    undone: list[dict[str, Any]] = [
+        {"dataset": name, "commit": entry.commit, "added": len(entry.added), "removed": len(entry.removed)}
+        for name, entry in ((name, plan.entry) for name, plan in plans.items())
+    ]
     if not dry_run:
-        confirm(f"Take back {', '.join(map(_words, commits))}?", loaded.store, yes=yes)
+        confirm(f"Take back {', '.join(map(_words, undone))}?", loaded.store, yes=yes)
         with working(session):
-            for row in commits:
-                undo(loaded.datasets[row["dataset"]].uuid, loaded.store, row["commit"])
-    undone = [{name: row[name] for name in ("dataset", "commit", "added", "removed")} for row in commits]
-    show(session, {"dry_run": dry_run, "undone": undone}, lambda: undo_lines(commits, dry_run=dry_run))
-
-
-def taken_back(
-    commits: Sequence[Mapping[str, Any]], dataset: str | None, commit: str | None, *, seed: str
-) -> list[Mapping[str, Any]]:
-    """The commits to take back, one for each dataset.
-
-    Raises
-    ------
-    Failure
-        If there is none, or none was named.
-    """
-    if commit is None and dataset is None:
-        raise click.UsageError("Name a DATASET, or a write to the cube with --commit.")
-    commit_id = None if commit is None else resolved(commits, commit)
-    by_dataset: dict[str, Mapping[str, Any]] = {}
-    for row in commits:
-        if commit_id is None or commit_id in (row["commit"], row["cube"]):
-            by_dataset.setdefault(row["dataset"], row)
-    if not by_dataset:
-        raise Failure("There is no commit that could be undone.")
-    # The seed first, so that readers see no row without its enrichments.
-    return sorted(by_dataset.values(), key=lambda row: (row["dataset"] != seed, row["dataset"]))
+            # Those that were shown, whatever has come since.
+            shown = undone[0]["commit"]
+            if dataset is None:
+                undo_cube(loaded.cube, loaded.store, shown)
+            else:
+                undo(loaded.datasets[dataset].uuid, loaded.store, shown)
+    show(session, {"dry_run": dry_run, "undone": undone}, lambda: undo_lines(undone, dry_run=dry_run))
 
 
 def _words(row: Mapping[str, Any]) -> str:
@@ -87,5 +75,5 @@ def _words(row: Mapping[str, Any]) -> str:
 def undo_lines(commits: Sequence[Mapping[str, Any]], *, dry_run: bool) -> Iterator[str]:
     """One line a dataset."""
     for row in commits:
-        effect = "" if row["added"] is None else f": {row['added']:,} partitions go, {row['removed']:,} come back"
+        effect = f": {row['added']:,} partitions go, {row['removed']:,} come back"
         yield f"{bold('Would be undone:' if dry_run else 'Undone:')} {_words(row)}{effect}"

@@ -61,6 +61,14 @@ class UndoPlan:
         return other_columns or (self.changes_partitions and before.secondary_columns != after.secondary_columns)
 
     @property
+    def changes_nothing(self) -> bool:
+        """Whether the commit left everything as it was."""
+        before, after = self.before, self.after
+        if self.changes_partitions or self.changes_header or before.secondary_columns != after.secondary_columns:
+            return False
+        return before.document.user_metadata == after.document.user_metadata
+
+    @property
     def restored(self) -> IntArray:
         """Positions before the commit of the partitions that come back."""
         positions: IntArray = np.sort(self.entry.positions.to_numpy(zero_copy_only=False))

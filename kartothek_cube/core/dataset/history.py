@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, overload
 
@@ -19,6 +20,8 @@ from kartothek_cube.core.commit.undo_plan import UndoPlan, check_undoable, old_p
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, CubeCommit
+from kartothek_cube.core.metadata.document import OWN_PREFIX
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, document_before
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -44,7 +47,7 @@ from kartothek_cube.typing import StoreLike
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["history", "plan_undo", "undo"]
+__all__ = ["CreatedDataset", "LacksCommit", "PastCommit", "history", "past_commits", "plan_undo", "undo", "undo_change"]
 
 _SCHEMA = pa.schema(
     [
@@ -57,6 +60,47 @@ _SCHEMA = pa.schema(
         ("kept", pa.bool_()),
     ]
 )
+
+
+@dataclass(frozen=True, slots=True)
+class PastCommit:
+    """What is known of one commit of a dataset.
+
+    Attributes
+    ----------
+    id, parent : str, str | None
+        The commit, and the one before.
+    time : datetime | None
+        The time of the commit in UTC, by the writer's clock.
+    cube : CubeCommit | None
+        The write to a cube that the commit is a part of.
+    added, removed : int | None
+        Numbers of partitions; None once history has expired.
+    kept : bool
+        Whether history has the state after the commit.
+    creates : bool
+        Whether the commit is known to have created the dataset.
+    is_empty : bool
+        Whether the commit is known to have changed nothing.
+    """
+
+    id: str
+    parent: str | None
+    time: datetime | None
+    cube: CubeCommit | None
+    added: int | None = None
+    removed: int | None = None
+    kept: bool = False
+    creates: bool = False
+    is_empty: bool = False
+
+
+class LacksCommit(InvalidInput):
+    """The history of the dataset is whole, and has no such commit."""
+
+
+class CreatedDataset(InvalidRequest):
+    """The commit to be undone created the dataset."""
 
 
 @overload
@@ -122,27 +166,48 @@ def history(
     """
     with operation("history", options):
         source = dataset_ref(dataset_uuid, store, factory)
-        newest = load_snapshot(source.store, source.uuid)
-        rows: list[tuple[object, ...]] = []
-        # History ends at the first entry that cannot be read.
-        with suppress(CorruptDocument):
-            for state in states(source.store, newest):
-                if state.commit is not None:
-                    entry = state.entry
-                    counts = (None, None) if entry is None else (len(entry.added), len(entry.removed))
-                    cube = state.cube and state.cube.id
-                    rows.append((state.commit, state.parent, state.time, *counts, cube, True))
-        kept = {row[0] for row in rows}
-        # The document's chain of commits reaches further back than the history entries.
-        rows.extend(
-            (commit.id, commit.parent, commit.time, None, None, commit.cube and commit.cube.id, False)
-            for commit in reversed(newest.chain)
-            if commit.id not in kept
-        )
+        commits = past_commits(source.store, load_snapshot(source.store, source.uuid))
+        rows = [(c.id, c.parent, c.time, c.added, c.removed, c.cube and c.cube.id, c.kept) for c in commits]
         columns = [dict(zip(_SCHEMA.names, row, strict=True)) for row in rows]
         frame = to_frame(pa.Table.from_pylist(columns, schema=_SCHEMA))
         # Nullable integers: with nulls, pandas would return floats.
         return frame.astype({"added": "Int64", "removed": "Int64"})
+
+
+def past_commits(store: Store, newest: Snapshot) -> list[PastCommit]:
+    """The known commits of a dataset, newest first."""
+    found: dict[str, PastCommit] = {}
+    # History ends at the first entry that cannot be read.
+    with suppress(CorruptDocument):
+        for state in states(store, newest):
+            if state.commit is None:
+                continue
+            commit = PastCommit(state.commit, state.parent, state.time, state.cube, kept=True)
+            entry = state.entry
+            if entry is not None:
+                commit = replace(
+                    commit,
+                    added=len(entry.added),
+                    removed=len(entry.removed),
+                    creates=entry.before is None,
+                    is_empty=_changes_nothing(state, entry),
+                )
+            found[commit.id] = commit
+    # The document's chain of commits reaches further back than the history entries.
+    older = (c for c in reversed(newest.chain) if c.id not in found)
+    return [*found.values(), *(PastCommit(c.id, c.parent, c.time, c.cube) for c in older)]
+
+
+def _changes_nothing(state: PastState, entry: HistoryEntry) -> bool:
+    before, after = entry.before, state.document
+    if before is None or len(entry.added) or len(entry.removed):
+        return False
+    keys = {key for key in {*before.metadata, *after.metadata} if key == SCHEMA_KEY or not key.startswith(OWN_PREFIX)}
+    return (
+        before.partition_keys == after.partition_keys
+        and dict(before.indices) == dict(after.indices)
+        and all(before.metadata.get(key) == after.metadata.get(key) for key in keys)
+    )
 
 
 @overload
@@ -166,6 +231,9 @@ def undo(
     options: Overrides | None = None,
 ) -> DatasetMetadata:
     """Undo one commit by a new commit: remove what it added, restore what it removed, in place.
+
+    Of a write to several datasets of a cube only the part of this dataset is undone: the write is
+    split, and queries of the cube see the rest of it. `undo_cube` undoes all of it.
 
     Later commits stay. Changed metadata are restored unless a later commit changed them again. No
     data file is deleted, and none is written unless history is about to expire. An undo can be
@@ -232,15 +300,22 @@ def undo(
         # Not the snapshot of the factory, onto which others may have committed.
         newest = load_snapshot(source.store, source.uuid)
         plan = plan_undo(source.store, newest, commit)
-        change = _header_change if plan.changes_header else _partial_change
-        return source.committed(commit_change(source.store, change(source.store, plan), newest))
+        return source.committed(commit_change(source.store, undo_change(source.store, plan), newest))
 
 
 # --- which commit ---------------------------------------------------------------------------------
 
 
 def plan_undo(store: Store, newest: Snapshot, commit: str | None) -> UndoPlan:
-    """The commit to be undone, found in history and checked; errors as of `undo`."""
+    """The commit to be undone, found in history and checked; errors as of `undo`.
+
+    Raises
+    ------
+    LacksCommit
+        If the history of the dataset is whole, and has no such commit.
+    CreatedDataset
+        If the commit created the dataset.
+    """
     older = states(store, newest)
     later: list[HistoryEntry] = []
     for state in older:
@@ -252,7 +327,8 @@ def plan_undo(store: Store, newest: Snapshot, commit: str | None) -> UndoPlan:
         if state.entry is not None:
             later.append(state.entry)
     what = "has no commit that could be undone" if commit is None else f"has no commit {commit!r} in its history"
-    raise InvalidInput(
+    is_whole = last.entry is not None and last.entry.before is None
+    raise (LacksCommit if is_whole else InvalidInput)(
         f"Dataset {newest.uuid!r} {what}: {known_since(newest, last)}. `history` lists the commits that are kept."
     )
 
@@ -267,7 +343,7 @@ def _plan_of(
             "history does not say any more what it changed."
         )
     if entry.before is None:
-        raise InvalidRequest(f"Commit {state.commit} made dataset {newest.uuid!r}; delete_dataset deletes it.")
+        raise CreatedDataset(f"Commit {state.commit} made dataset {newest.uuid!r}; delete_dataset deletes it.")
     parent = next(older, None)  # `states` also checks that the entry leads to this state
     before = document_before(entry, state.document) if parent is None else parent.document
     assert before is not None
@@ -276,6 +352,17 @@ def _plan_of(
 
 
 # --- changes --------------------------------------------------------------------------------------
+
+
+def undo_change(store: Store, plan: UndoPlan) -> Change:
+    """The change that undoes a commit.
+
+    Raises
+    ------
+    KeyNotFound
+        If files that would come back are gone from the store.
+    """
+    return (_header_change if plan.changes_header else _partial_change)(store, plan)
 
 
 def _partial_change(store: Store, plan: UndoPlan) -> Change:

@@ -6,6 +6,7 @@ from click.shell_completion import ShellComplete, get_completion_class
 from kartothek_cube.cli import cli
 from kartothek_cube.cli.app import COMMANDS
 from kartothek_cube.core.dataset.history import history
+from kartothek_cube.cube.verbs.history import cube_history
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -61,8 +62,10 @@ def test_the_shell_is_offered(words, expected):
     "words", [["changes", "--since"], ["changes", "--until"], ["query", "--as-of"], ["report", "--changed-since"]]
 )
 def test_commits_are_offered_as_history_shows_them(folder, words):
-    commits = [commit for name in ("seed", "enrich", "un") for commit in history(f"my_cube++{name}", "store")["commit"]]
-    assert offered("my_cube", *words, "") == sorted(commit[:8] for commit in commits)
+    known = [history(f"my_cube++{name}", "store") for name in ("seed", "enrich", "un")]
+    ids = {name for table in known for column in ("commit", "cube") for name in table[column].dropna()}
+    assert set(cube_history("my_cube", "store")["commit"]) <= ids
+    assert offered("my_cube", *words, "") == sorted(name[:8] for name in ids)
     assert offered("nope", *words, "") == []
 
 

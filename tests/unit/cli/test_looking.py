@@ -102,41 +102,63 @@ def test_commits_are_told_apart_by_as_little_as_need_be():
 
 def test_history_and_undo(run, folder):
     append_to_cube(SEED, CUBE, folder / "store")
-    commits = run("my_cube", "history", "--format", "json").json["commits"]
+    commits = run("my_cube", "history", "seed", "--format", "json").json["commits"]
     assert [(c["dataset"], c["added"], c["removed"], c["kept"]) for c in commits[:1]] == [("seed", 4, 0, True)]
-    assert {c["dataset"] for c in commits} == {"enrich", "seed", "un"}
     lines = run("my_cube", "history", "seed").out.splitlines()
     assert lines[0].split() == ["time", "dataset", "commit", "added", "removed", "cube", "kept"]
     assert len(lines) == 3
     assert commits[0]["commit"] in lines[1]
 
     before = contents(str(folder / "store"))
-    assert (
-        run("my_cube", "undo", "seed", "--dry-run").out
-        == f"Would be undone: commit {commits[0]['commit']} of seed: 4 partitions go, 0 come back\n"
-    )
+    expected = f"Would be undone: commit {commits[0]['commit']} of seed: 4 partitions go, 0 come back\n"
+    assert run("my_cube", "undo", "seed", "--dry-run").out == expected
+    assert run("my_cube", "undo", "--dry-run").out == expected
     assert contents(str(folder / "store")) == before
     ran = run("my_cube", "undo", "seed", "--format", "json")
     assert ran.json["undone"] == [{"dataset": "seed", "commit": commits[0]["commit"], "added": 4, "removed": 0}]
     assert len(history("my_cube++seed", folder / "store")) == 3
 
 
-def test_a_write_to_several_datasets_is_undone_in_each(run, folder):
+def append_to_two(folder):
     append_to_cube(
         {"seed": SEED.slice(0, 1), "un": SEED.slice(0, 1).select(["y"]).append_column("v4", [[9]])},
         CUBE,
         folder / "store",
     )
-    write = run("my_cube", "history", "--format", "json").json["commits"][0]["cube"]
-    assert write is not None
-    assert run("my_cube", "undo", "--commit", write).out.count("Undone: ") == 2
-    assert run("my_cube", "history", "un").out.count("\n") == 4
+
+
+def test_the_history_of_a_cube_has_a_row_for_each_write(run, folder):
+    append_to_two(folder)
+    writes = run("my_cube", "history", "--format", "json").json["commits"]
+    assert list(writes[0]) == ["time", "datasets", "commit", "added", "removed", "tags", "kept"]
+    assert writes[0]["commit"] == history("my_cube++un", folder / "store")["cube"].iloc[0]
+    assert (writes[0]["datasets"], writes[0]["tags"]) == (["seed", "un"], [])
+    assert [writes[0][name] for name in ("added", "removed", "kept")] == [2, 0, True]
+    lines = run("my_cube", "history").out.splitlines()
+    assert lines[0].split() == ["time", "datasets", "commit", "added", "removed", "tags", "kept"]
+    assert lines[1].split()[1:] == ["seed,", "un", writes[0]["commit"], "2", "0", "yes"]
+    assert len(lines) == 1 + len(writes)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_write_to_several_datasets_is_undone_in_all(run, folder, named):
+    append_to_two(folder)
+    write = run("my_cube", "history", "--format", "json").json["commits"][0]["commit"]
+    before = contents(str(folder / "store"))
+    options = ["--commit", write[:12]] if named else []
+    assert run("my_cube", "undo", "--dry-run", *options).out.count("Would be undone: ") == 2
+    assert contents(str(folder / "store")) == before
+    assert run("my_cube", "undo", *options).out.count("Undone: ") == 2
+    writes = run("my_cube", "history", "--format", "json").json["commits"]
+    assert [write["datasets"] for write in writes[:2]] == [["seed", "un"]] * 2
+    assert run("my_cube", "undo", "un", "--format", "json").json["undone"][0]["dataset"] == "un"
+    assert run("my_cube", "history", "un").out.count("\n") == 5
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["undo"], "Name a DATASET, or a write to the cube with --commit."),
+        (["undo"], "because it made"),
         (["undo", "nope"], "Could not find dataset nope"),
         (["undo", "--commit", "nope"], "Could not find commit nope; `history` lists those that are kept."),
         (["undo", "seed"], "made dataset 'my_cube++seed'; `delete --include seed` deletes it."),
@@ -212,5 +234,5 @@ def test_what_made_a_dataset_is_not_undone_in_others_either(run, folder):
     for option in ("--dry-run", "--yes"):
         ran = run("fresh", "undo", "--commit", commit, option)
         assert (ran.code, ran.out) == (2, "")
-        assert "made dataset 'fresh++seed'" in ran.err
+        assert "because it made one, seed. `delete --include` deletes datasets." in ran.err
     assert contents(str(folder / "store")) == before
