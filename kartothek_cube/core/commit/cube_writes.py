@@ -16,7 +16,6 @@ from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.schema_sync import update_schema_file
 from kartothek_cube.core.metadata.commit_log import MOVING_KEY, chain_of
 from kartothek_cube.core.metadata.cube_writes import (
-    CubeMark,
     Fate,
     Ledger,
     fate_of,
@@ -52,6 +51,7 @@ __all__ = [
 ]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.25  # seconds
+_AN_HOUR = timedelta(hours=1)
 _LONGEST_GRACE = timedelta(days=10_000)  # an age that any clock can subtract
 
 
@@ -74,7 +74,10 @@ def decided_state(store: Store, uuid: str) -> Snapshot | Unseen | None:
         state = find_state(store, uuid)
         if state is None or state.undecided is None:
             return state
-        if state.undecided.is_aborted and not _is_being_removed(state):
+        begun = removal_of(state.stored.document) if isinstance(state, Unseen) else None
+        # Whoever removes the document takes no longer than a write may.
+        is_being_removed = begun is not None and datetime.now(UTC) - begun < max(current_options().grace, _AN_HOUR)
+        if state.undecided.is_aborted and not is_being_removed:
             return state
         if state.undecided.mark.write != waited_for:  # each write has its time
             waited_for = state.undecided.mark.write
@@ -91,12 +94,6 @@ def decided_state(store: Store, uuid: str) -> Snapshot | Unseen | None:
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _is_being_removed(state: Snapshot | Unseen) -> bool:
-    begun = removal_of(state.stored.document) if isinstance(state, Unseen) else None
-    # Whoever removes it takes no longer than a write may.
-    return begun is not None and datetime.now(UTC) - begun < max(current_options().grace, timedelta(hours=1))
-
-
 def abort_write(store: Store, uuid: str, undecided: Undecided) -> Fate:
     """Let a write never commit that is pending in a dataset, unless it has committed.
 
@@ -106,6 +103,8 @@ def abort_write(store: Store, uuid: str, undecided: Undecided) -> Fate:
         If the coordinator is being renamed or converted.
     """
     mark = undecided.mark
+    commits = [c.cube for c in chain_of(undecided.document.metadata) if c.id == mark.commit]
+    datasets = commits[-1].datasets if commits and commits[-1] is not None else (uuid,)
     while True:
         stored = _stored(store, mark.coordinator)
         fate = fate_of(mark, uuid, None if stored is None else stored.document)
@@ -113,7 +112,7 @@ def abort_write(store: Store, uuid: str, undecided: Undecided) -> Fate:
             return fate
         ledger = (None if stored is None else ledger_of(stored.document.metadata)) or Ledger()
         aborted = {write: uuids for write, uuids in ledger.aborted.items() if _is_marked(store, write, uuids)}
-        aborted[mark.write] = _participants(undecided)
+        aborted[mark.write] = datasets
         ledger = replace(ledger, aborted=aborted, epoch=new_id())
         with suppress(VersionMismatch):
             _put_ledger(store, mark.coordinator, stored, ledger)
@@ -134,21 +133,11 @@ def _put_ledger(store: Store, uuid: str, stored: StoredDocument | None, ledger: 
     put_document(store, key, data, None if stored is None else stored.token)
 
 
-def _participants(undecided: Undecided) -> tuple[str, ...]:
-    """The datasets that may have a mark of a write."""
-    commits = [c for c in chain_of(undecided.document.metadata) if c.id == undecided.mark.commit]
-    return commits[-1].cube.datasets if commits and commits[-1].cube is not None else (undecided.document.uuid,)
-
-
 def _is_marked(store: Store, write: str, uuids: Iterable[str]) -> bool:
     """Whether a write is pending in one of these datasets."""
-    return any(_mark(store, uuid, write) is not None for uuid in uuids)
-
-
-def _mark(store: Store, uuid: str, write: str) -> CubeMark | None:
-    stored = _stored(store, uuid)
-    mark = None if stored is None else pending_mark(stored.document)
-    return mark if mark is not None and mark.write == write else None
+    documents = [stored.document for uuid in uuids if (stored := _stored(store, uuid)) is not None]
+    marks = [mark for document in documents if (mark := pending_mark(document)) is not None]
+    return write in [mark.write for mark in marks]
 
 
 def _stored(store: Store, uuid: str) -> StoredDocument | None:
@@ -274,20 +263,14 @@ def finish_stopped_writes(store: Store, uuids: Iterable[str]) -> None:
             continue
         mark = state.undecided.mark
         commit = next(c for c in chain_of(state.undecided.document.metadata) if c.id == mark.commit)
-        if commit.time is not None and commit.time <= latest:
-            _take_back(store, uuid, state)
-
-
-def _take_back(store: Store, uuid: str, state: Snapshot | Unseen) -> None:
-    assert state.undecided is not None
-    if abort_write(store, uuid, state.undecided) is Fate.COMMITTED:
-        return
-    put_back(store, uuid, state.undecided.mark.write)
-    if isinstance(state, Unseen):
-        # No swap removes an object. So the document says first that it is being removed, and
-        # whoever makes the dataset meanwhile waits.
-        stored, removal = state.stored, to_be_removed(state.stored.document, datetime.now(UTC))
-        with suppress(VersionMismatch):
-            data = render_document(removal, msgpack=stored.key.endswith(".zstd"))
-            put_document(store, stored.key, data, stored.token)
-            store.delete(stored.key)
+        if commit.time is None or commit.time > latest or abort_write(store, uuid, state.undecided) is Fate.COMMITTED:
+            continue
+        put_back(store, uuid, mark.write)
+        if isinstance(state, Unseen):
+            # No swap removes an object. So the document says first that it is being removed, and
+            # whoever makes the dataset meanwhile waits.
+            stored, removal = state.stored, to_be_removed(state.stored.document, datetime.now(UTC))
+            with suppress(VersionMismatch):
+                data = render_document(removal, msgpack=stored.key.endswith(".zstd"))
+                put_document(store, stored.key, data, stored.token)
+                store.delete(stored.key)

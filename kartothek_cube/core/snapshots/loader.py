@@ -181,7 +181,16 @@ def load_state(store: Store, uuid: str) -> Snapshot | Unseen:
         if state is not None:
             return state
         if not store.changed(stored.key, stored.token):
-            _warn_of_lost_records(store, uuid, mark)
+            if (store.identity, mark.write) not in _warned:
+                _warned.add((store.identity, mark.write))
+                warnings.warn(
+                    f"Dataset {uuid!r}: a library without commit ids (kartothek, plateau), or an older version, came "
+                    f"between the steps of the write {mark.write} to several datasets, or removed what tells whether "
+                    "it has committed. The dataset is read as its document says; other datasets of the cube may lack "
+                    "the write.",
+                    IncompleteCubeWarning,
+                    stacklevel=2,
+                )
             return remember(store, snapshot_of(store, stored.document, stored.key, stored.token))
 
 
@@ -210,19 +219,6 @@ def _state_before(store: Store, stored: StoredDocument, mark: CubeMark, fate: Fa
     before = without_last_commit(before, document)
     state = past_snapshot(store, before, stored.key, document.indices)
     return replace(state, token=stored.token, undecided=undecided)
-
-
-def _warn_of_lost_records(store: Store, uuid: str, mark: CubeMark) -> None:
-    if (store.identity, mark.write) in _warned:
-        return
-    _warned.add((store.identity, mark.write))
-    warnings.warn(
-        f"Dataset {uuid!r}: a library without commit ids (kartothek, plateau), or an older version, came between the "
-        f"steps of the write {mark.write} to several datasets, or removed what tells whether it has committed. The "
-        "dataset is read as its document says; other datasets of the cube may lack the write.",
-        IncompleteCubeWarning,
-        stacklevel=2,
-    )
 
 
 def is_current(store: Store, snapshot: Snapshot) -> bool:

@@ -124,10 +124,19 @@ def build_cube(
 
 def existing_for_build(cube: Cube, store: Store) -> dict[str, Snapshot]:
     """The datasets that a build would replace; an error if one of them cannot be read."""
+
+    def is_broken(name: str) -> bool:
+        try:
+            return load_snapshot(store, cube.ktk_dataset_uuid(name)) is None
+        except DatasetNotFound:
+            return False  # no reader sees it: the write that was to make it has not committed
+        except KeyNotFound:
+            return True
+
     # What cannot be read cannot be replaced: the commit compares the stored state.
     ids = dataset_ids(cube.uuid_prefix, store)
     existing = load_named(cube.uuid_prefix, store, ids, skip_broken=True)
-    broken = sorted(i for i in ids - set(existing) if _is_broken(store, cube.ktk_dataset_uuid(i)))
+    broken = sorted(i for i in ids - set(existing) if is_broken(i))
     if broken:
         keys = ", ".join(document_key(cube.ktk_dataset_uuid(i)) for i in broken)
         raise AlreadyExists(
@@ -135,15 +144,6 @@ def existing_for_build(cube: Cube, store: Store) -> dict[str, Snapshot]:
             f"so that it cannot be replaced. Restore it, or remove {keys}."
         )
     return existing
-
-
-def _is_broken(store: Store, uuid: str) -> bool:
-    try:
-        return load_snapshot(store, uuid) is None
-    except DatasetNotFound:
-        return False  # no reader sees it: the write that was to make it has not committed
-    except KeyNotFound:
-        return True
 
 
 def extend_cube(

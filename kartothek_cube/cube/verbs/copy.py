@@ -286,7 +286,7 @@ def _publish_at_once(store: Store, cube: Cube, state: Snapshot, copies: Mapping[
     """
     seed, others = cube.seed_dataset, {i: copy for i, copy in copies.items() if i != cube.seed_dataset}
     uuids = tuple(copy.target.uuid for copy in others.values())
-    write = CubeCommit(new_id(), tuple(sorted((*uuids, state.uuid))))
+    write = CubeCommit(new_id(), tuple(sorted(copy.target.uuid for copy in copies.values())))
     part = part_of(state.uuid, uuids, state)
     touched = replace(touch(state), cube=write, part=part)
     prepared = None if seed in copies else prepare_commit(store, touched, state)

@@ -30,7 +30,7 @@ from kartothek_cube.core.text import join_names
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.members.discovery import cube_of, read_members
 from kartothek_cube.cube.members.history import past_writes, write_id, writes_in_order
-from kartothek_cube.cube.write.commit import publish_in_order
+from kartothek_cube.cube.write.commit import publish
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, InvalidType
 from kartothek_cube.typing import StoreLike
 
@@ -184,7 +184,7 @@ def undo_cube(
         plans = plan_cube_undo(described, opened, members, commit)
         changed = map_in_threads(lambda plan: undo_change(opened, plan), list(plans.values()), store=opened)
         changes = dict(zip(plans, changed, strict=True))
-        landed = publish_in_order(opened, described.uuid_prefix, changes, {name: members[name] for name in changes})
+        landed = publish(opened, described, changes, {name: members[name] for name in changes})
         return {name: DatasetMetadata.of(snapshot) for name, snapshot in landed.items()}
 
 

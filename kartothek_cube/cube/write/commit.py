@@ -107,8 +107,12 @@ def _publish_once(
     seed, uuid = cube.seed_dataset, cube.ktk_dataset_uuid(cube.seed_dataset)
     others = {i: changes[i] for i in sorted(changes) if i != seed}
     uuids = tuple(change.uuid for change in others.values())
-    write, now = CubeCommit(new_id(), tuple(sorted((*uuids, uuid)))), datetime.now(UTC)
-    bases = bases if seed in changes else {**bases, seed: _seed(store, uuid)}
+    write, now = CubeCommit(new_id(), tuple(sorted(change.uuid for change in changes.values()))), datetime.now(UTC)
+    if seed not in changes:
+        state = find_state(store, uuid)
+        if not isinstance(state, Snapshot):
+            raise CommitConflict(f"The seed {uuid!r} was deleted. Nothing of this write is visible.")
+        bases = {**bases, seed: state}
     last = changes[seed] if seed in changes else touch(bases[seed])
     # Everything is checked before the first swap, the coordinator first: if it stays as it is now,
     # nobody can have aborted the write.
@@ -144,13 +148,6 @@ def _landed(snapshot: Snapshot) -> Snapshot:
             "visible. Repeat it."
         )
     return snapshot
-
-
-def _seed(store: Store, uuid: str) -> Snapshot:
-    state = find_state(store, uuid)
-    if not isinstance(state, Snapshot):
-        raise CommitConflict(f"The seed {uuid!r} was deleted. Nothing of this write is visible.")
-    return state
 
 
 def part_of(coordinator: str, others: tuple[str, ...], state: Snapshot | Unseen | None) -> CubePart:

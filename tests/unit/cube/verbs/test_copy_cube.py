@@ -35,7 +35,7 @@ from kartothek_cube.errors import (
     MultiTableCommitAborted,
     ReadOnlyStore,
 )
-from kartothek_cube.testing.stores import FaultyStore, InjectedFault, SimulatedCrash
+from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, refused, table
 
 OTHER = table(x=[1], y=["z"], p=[5], i1=[1], v1=[1.0])
@@ -450,13 +450,57 @@ def test_an_error_is_told_also_where_the_target_has_a_seed(source, target):
     assert state(target) == before
 
 
-def test_what_replaced_a_dataset_stays_and_is_listed(source, target):  # cube 211
+@pytest.mark.usefixtures("no_pauses")
+def test_a_copy_onto_a_cube_is_seen_whole_or_not_at_all(source, target):  # cube 211
     copy_cube(CUBE, source, target)
+    before = state(target)
     extend_cube({"e": table(x=[1], i2=["k"], v2=[99])}, CUBE, source, overwrite=True, partition_on={"e": []})
-    with pytest.raises(CubeCommitIncomplete, match=r"Landed: e\. Not landed: seed\."):
+    append_to_cube(table(x=[8], y=["a"], p=[0], i1=[10], v1=[9.5]), CUBE, source)
+    # The store fails at the last swap, and for good: whether it landed cannot be known.
+    with pytest.raises(CommitOutcomeUnknown):
         copy_cube(CUBE, source, failing_document("seed", target), overwrite=True)
+    assert state(ColdStore(target)) == before
     copy_cube(CUBE, source, target, overwrite=True)
     assert state(target) == answers(source)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize("datasets", [None, ["e", "f"]])
+def test_a_copy_onto_a_cube_that_dies_leaves_the_old_state_or_the_new_one(source, datasets):
+    extend_cube({"f": table(x=[0], v3=[1])}, CUBE, source, partition_on={"f": []})
+
+    def made():
+        target = MemoryStore()
+        copy_cube(CUBE, old, target)
+        return target
+
+    old = MemoryStore()
+    copy_cube(CUBE, source, old)
+    extend_cube(
+        {"e": table(x=[1], i2=["k"], v2=[99]), "f": table(x=[1], v3=[7])},
+        CUBE,
+        source,
+        overwrite=True,
+        partition_on={"e": [], "f": []},
+    )
+    new = made()
+    copy_cube(CUBE, source, new, overwrite=True, datasets=datasets)
+    counting, found = CountingStore(made()), []
+    copy_cube(CUBE, source, counting, overwrite=True, datasets=datasets)
+    for n in range(len(counting.calls)):
+        target, calls = made(), iter(range(10**6))
+
+        def fail(call, n=n, calls=calls):
+            return "crash_after" if next(calls) == n else None
+
+        with pytest.raises(SimulatedCrash):
+            copy_cube(CUBE, source, ColdStore(FaultyStore(target, fail)), overwrite=True, datasets=datasets)
+        found.append(state(ColdStore(target)))
+        assert found[-1] in (state(old), state(new))
+        append_to_cube({"e": table(x=[0], i2=["m"], v2=[5])}, CUBE, ColdStore(target))
+    assert state(old) in found
+    assert state(new) in found
 
 
 def test_what_cannot_be_taken_back_is_listed(source, target):

@@ -24,7 +24,6 @@ from kartothek_cube.api.cube import (
     update_cube,
 )
 from kartothek_cube.api.dataset import history, undo
-from kartothek_cube.core.commit import apply
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.expressions.conditions import C
@@ -33,6 +32,7 @@ from kartothek_cube.core.metadata.history_entry import history_key
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.cube.write import commit as write_commit
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore
 from tests.caches import forget
@@ -123,7 +123,7 @@ def test_a_slow_clock_does_not_reverse_the_commits_of_a_dataset(store, monkeypat
         def now(cls, tz=None):
             return dt.datetime(2020, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr(apply, "datetime", Slow)
+    monkeypatch.setattr(write_commit, "datetime", Slow)
     append_to_cube({"seed": NEW, "e": NEW_E}, CUBE, store)
     monkeypatch.undo()
     late = history("cube++seed", store)["cube"][0]
