@@ -60,6 +60,9 @@ class CubeMark:
         Whether the write makes the coordinator.
     had_ledger : bool
         Whether the coordinator had a ledger when the write began.
+    known : str | None
+        The last write with this dataset that the ledger had then. An older version of this library
+        removes the mark of before, or the ledger.
     """
 
     write: str
@@ -69,6 +72,7 @@ class CubeMark:
     is_pending: bool = True
     creates: bool = False
     had_ledger: bool = False
+    known: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +107,16 @@ class CubePart:
         Uuid of the coordinator.
     others : tuple of str
         Uuids of the other datasets.
-    creates, had_ledger : bool
+    creates : bool
         As in `CubeMark`.
+    ledger : Ledger | None
+        The ledger when the write began.
     """
 
     coordinator: str
     others: tuple[str, ...]
-    creates: bool
-    had_ledger: bool
+    creates: bool = False
+    ledger: Ledger | None = None
 
 
 class Fate(Enum):
@@ -155,13 +161,13 @@ def fate_of(mark: CubeMark, uuid: str, coordinator: Document | None) -> Fate:
         return Fate.PENDING if mark.creates else Fate.UNKNOWN
     ledger = ledger_of(coordinator.metadata)
     if ledger is None:
-        return Fate.UNKNOWN if mark.had_ledger or mark.before is not None else Fate.PENDING
+        return Fate.UNKNOWN if mark.had_ledger else Fate.PENDING
     last = ledger.last.get(uuid)
     if last == mark.write:
         return Fate.COMMITTED
     if mark.write in ledger.aborted:
         return Fate.ABORTED
-    return Fate.PENDING if last == mark.before or ledger.is_vacant else Fate.UNKNOWN
+    return Fate.PENDING if last in (mark.before, mark.known) or ledger.is_vacant else Fate.UNKNOWN
 
 
 def records_after(
@@ -185,7 +191,8 @@ def records_after(
         )
     else:
         last = None if mark is None else mark.write
-        new = CubeMark(write, part.coordinator, last, commit, True, part.creates, part.had_ledger)
+        had, known = part.ledger is not None, (part.ledger or Ledger()).last.get(uuid)
+        new = CubeMark(write, part.coordinator, last, commit, True, part.creates, had, known)
         records[MARK_KEY] = _encoded(new)
     return records
 

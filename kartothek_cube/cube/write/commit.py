@@ -113,10 +113,10 @@ def _publish_once(
     last = changes[seed] if seed in changes else _touch(bases[seed])
     # Everything is checked before the first swap, the coordinator first: if it stays as it is now,
     # nobody can have aborted the write.
-    last = replace(last, cube=write, part=CubePart(uuid, uuids, False, False), time=now)
+    last = replace(last, cube=write, part=CubePart(uuid, uuids), time=now)
     prepared = {seed: prepare_commit(store, last, bases.get(seed))}
     newest = bases.get(seed) if (first := prepared[seed]) is None else first.newest
-    part = CubePart(uuid, uuids, newest is None, newest is not None and ledger_of(newest.document.metadata) is not None)
+    part = CubePart(uuid, uuids, newest is None, None if newest is None else ledger_of(newest.document.metadata))
     others = {i: replace(change, cube=write, part=part, time=now) for i, change in others.items()}
     prepared |= {i: prepare_commit(store, change, bases.get(i)) for i, change in others.items()}
     landed: dict[str, Snapshot] = {}
