@@ -76,9 +76,7 @@ def patched(scheduler: Scheduler, clock: Clock, seed: int) -> Iterator[None]:
             )
         )
         # A second takes as long as a step, so that patience runs out after as many steps.
-        steps = SimpleNamespace(
-            sleep=lambda seconds: scheduler.pause(), monotonic=lambda: float(scheduler.steps)
-        )
+        steps = SimpleNamespace(sleep=lambda seconds: scheduler.pause(), monotonic=lambda: float(scheduler.steps))
         for module in (commit, cube_writes, cube_commit):
             stack.enter_context(patch.object(module, "time", steps))
         stack.enter_context(patch.object(group_commit, "CommitQueue", lambda: _QUEUE(turn=Turn(scheduler))))
