@@ -191,9 +191,9 @@ def records_after(
         )
     else:
         last = None if mark is None else mark.write
-        known = None if part.ledger is None else part.ledger.last.get(uuid)
+        named = None if part.ledger is None else part.ledger.last.get(uuid)
         had_ledger = part.ledger is not None
-        new = CubeMark(write, part.coordinator, last, commit, True, part.creates, had_ledger, known)
+        new = CubeMark(write, part.coordinator, last, commit, True, part.creates, had_ledger, named)
         records[MARK_KEY] = _encoded(new)
     return records
 

@@ -267,7 +267,7 @@ class Player:
         document = json.loads(data)
         label = f"p={SLOT_PARTITION}/{new_id()}"
         key = f"{uuid}/table/{label}.parquet"
-        rows = rows_of(dataset, [(-1000 - world.scheduler.steps, SLOT_PARTITION, 0)]).drop_columns(["p"])
+        rows = rows_of(dataset, [(-1000 - next(world.numbers), SLOT_PARTITION, 0)]).drop_columns(["p"])
         for i, name in enumerate(rows.column_names):
             if name in ("i1", "i2"):  # null, as the index is not brought up to date
                 rows = rows.set_column(i, name, pa.nulls(1, rows.schema.field(name).type))

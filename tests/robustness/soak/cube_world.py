@@ -80,7 +80,7 @@ class World:
         self.counts: dict[str, int] = {}
         self.number = next(INCARNATIONS)
         self.moments: list[datetime] = []
-        self._numbers = itertools.count(1)
+        self.numbers = itertools.count(1)
         self._busy, self._is_closed = 0, False
 
     def run(self) -> None:
@@ -169,7 +169,7 @@ class World:
     @contextmanager
     def writing(self, kind: str, datasets: tuple[str, ...]) -> Iterator[Write]:
         """Note what the caller of a write hears, and check what was seen of it."""
-        write = Write(next(self._numbers), kind, datasets, self.scheduler.steps)
+        write = Write(next(self.numbers), kind, datasets, self.scheduler.steps)
         self.model.writes[write.number] = write
         self.scheduler.note(f"begins {kind} {write.number} of {datasets}")
         # Many datasets: an abort is certain, also of a put that is under way.
@@ -256,7 +256,7 @@ def _first_objects() -> list[tuple[str, bytes]]:
     if not _FIRST:
         clock, store = Clock(), MemoryStore()
         clock.leap(-timedelta(minutes=1))
-        with patched(Scheduler(0, 0.0, clock), clock, 0), options(threads=1):
+        with patched(Scheduler(0, 0.0, clock), clock, -1), options(threads=1):
             build_cube(first_rows(), CUBE, store)
         _FIRST.extend((key, store.get(key)) for key in store.list(recursive=True).keys)
     return _FIRST
