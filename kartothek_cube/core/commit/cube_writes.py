@@ -159,7 +159,7 @@ def check_not_aborted(change: Change, state: Snapshot | Unseen | None) -> None:
     assert change.cube is not None
     stored = state.stored if isinstance(state, Unseen) else state
     ledger = None if stored is None else ledger_of(stored.document.metadata)
-    if (ledger.epoch if ledger is not None else "") != (change.part.epoch or ""):
+    if (ledger or Ledger()).epoch != (change.part.ledger or Ledger()).epoch:
         raise WriteAborted(
             f"The write {change.cube.id} to {', '.join(change.cube.datasets)} took longer than options(patience=...) "
             "of another process, which aborted a write to the cube. Nothing of this one is visible. Repeat it."

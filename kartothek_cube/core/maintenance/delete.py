@@ -15,7 +15,9 @@ from kartothek_cube.core.maintenance.garbage.run import (
     remove_temporary_files,
     temporary_files,
 )
+from kartothek_cube.core.metadata.cube_writes import pending_mark
 from kartothek_cube.core.metadata.document import Document
+from kartothek_cube.core.metadata.history_entry import history_key
 from kartothek_cube.core.metadata.naming import is_data_key, schema_key
 from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, Executor, map_files
 from kartothek_cube.core.snapshots.document_store import dataset_exists, document_keys, find_documents
@@ -40,7 +42,8 @@ class Deletion:
     """The keys of a dataset in the order of their removal.
 
     ``history`` has history entries and marks of garbage collections. ``kept`` has the files that
-    the dataset names, but that belong to another dataset; they stay.
+    the dataset names, but that belong to another dataset; they stay. ``pending`` has the entries
+    without which a reader would take a write that has not committed for one that has.
     """
 
     history: tuple[str, ...]
@@ -50,12 +53,13 @@ class Deletion:
     schemas: tuple[str, ...]
     documents: tuple[str, ...]
     kept: tuple[str, ...]
+    pending: tuple[str, ...] = ()
 
     def phases(self) -> tuple[tuple[str, ...], ...]:
         """Keys that are removed together; a phase begins when the one before is complete."""
         # The twin in msgpack goes before the JSON document, or it would come into force.
         documents = [(key,) for key in reversed(self.documents)]
-        return (self.history, self.garbage, self.indices, self.files, self.schemas, *documents)
+        return (self.history, self.garbage, self.indices, self.files, self.schemas, *documents, self.pending)
 
 
 def _named_indices(document: Document) -> set[str]:
@@ -96,15 +100,18 @@ def plan_deletion(
     schemas = {key for key in inside if key in schema_keys or is_schema_key(key)} - indices - files
     owners = {*others}
     kept = {key for key in indices | files if not is_own_key(key, uuid) and _owner_of(key) in owners}
-    history = {key for key in keys if is_bookkeeping(key)} - indices - files
+    marks = [mark for d in documents if (mark := pending_mark(d)) is not None]
+    pending = {history_key(uuid, mark.commit) for mark in marks}
+    history = {key for key in keys if is_bookkeeping(key)} - indices - files - pending
     return Deletion(
         history=tuple(sorted(history)),
-        garbage=tuple(sorted(inside - indices - files - schemas - history)),
+        garbage=tuple(sorted(inside - indices - files - schemas - history - pending)),
         indices=tuple(sorted(indices - kept)),
         files=tuple(sorted(files - kept)),
         schemas=tuple(sorted(schemas)),
         documents=own_documents,
         kept=tuple(sorted(kept)),
+        pending=tuple(sorted(pending)),
     )
 
 

@@ -65,6 +65,9 @@ class CubeMark:
         Whether the write makes the coordinator.
     had_ledger : bool
         Whether the coordinator had a ledger when the write began.
+    known : str | None
+        The last write with this dataset that the ledger had then. An older version of this library
+        removes the mark of before, or the ledger.
     """
 
     write: str
@@ -74,6 +77,7 @@ class CubeMark:
     is_pending: bool = True
     creates: bool = False
     had_ledger: bool = False
+    known: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +115,14 @@ class CubePart:
         Uuids of the other datasets.
     creates : bool
         As in `CubeMark`.
-    epoch : str | None
-        That of the ledger when the write began, None without a ledger.
+    ledger : Ledger | None
+        The ledger when the write began.
     """
 
     coordinator: str
     others: tuple[str, ...]
     creates: bool = False
-    epoch: str | None = None
+    ledger: Ledger | None = None
 
 
 class Fate(Enum):
@@ -163,13 +167,13 @@ def fate_of(mark: CubeMark, uuid: str, coordinator: Document | None) -> Fate:
         return Fate.PENDING if mark.creates else Fate.UNKNOWN
     ledger = ledger_of(coordinator.metadata)
     if ledger is None:
-        return Fate.UNKNOWN if mark.had_ledger or mark.before is not None else Fate.PENDING
+        return Fate.UNKNOWN if mark.had_ledger else Fate.PENDING
     last = ledger.last.get(uuid)
     if last == mark.write:
         return Fate.COMMITTED
     if mark.write in ledger.aborted:
         return Fate.ABORTED
-    return Fate.PENDING if last == mark.before or ledger.is_vacant else Fate.UNKNOWN
+    return Fate.PENDING if last in (mark.before, mark.known) or ledger.is_vacant else Fate.UNKNOWN
 
 
 def records_after(
@@ -193,7 +197,9 @@ def records_after(
         )
     else:
         last = None if mark is None else mark.write
-        new = CubeMark(write, part.coordinator, last, commit, True, part.creates, part.epoch is not None)
+        named = None if part.ledger is None else part.ledger.last.get(uuid)
+        had_ledger = part.ledger is not None
+        new = CubeMark(write, part.coordinator, last, commit, True, part.creates, had_ledger, named)
         records[MARK_KEY] = _encoded(new)
     return records
 

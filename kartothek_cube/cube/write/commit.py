@@ -154,8 +154,7 @@ def part_of(coordinator: str, others: tuple[str, ...], state: Snapshot | Unseen 
     """The part in a write to several datasets; ``state`` is that of the coordinator."""
     stored = state.stored if isinstance(state, Unseen) else state
     ledger = None if stored is None else ledger_of(stored.document.metadata)
-    creates = not isinstance(state, Snapshot)
-    return CubePart(coordinator, others, creates, None if ledger is None else ledger.epoch)
+    return CubePart(coordinator, others, not isinstance(state, Snapshot), ledger)
 
 
 def touch(base: Snapshot) -> Change:

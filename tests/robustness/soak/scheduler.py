@@ -66,6 +66,7 @@ class Scheduler:
         self.clock = clock
         self.trace: list[str] = []
         self.steps = 0
+        self.switches = 0  # another actor goes on at its next store call than the one before
         self.failure: BaseException | None = None  # of a check below the library, which takes it for the store's
         self._stickiness = stickiness
         self._actors: list[Actor] = []
@@ -117,8 +118,9 @@ class Scheduler:
         """Run all actors to their ends; raises the first thing that an actor did not expect."""
         last = None
         while any(not actor.done for actor in self._actors):
-            last = self._choose(last)
+            before, last = last, self._choose(last)
             self.steps += 1
+            self.switches += before is not None and last is not before and not before.done
             self.clock.tick()
             if self._late and self.random.random() < 0.3:
                 self._late.pop(self.random.randrange(len(self._late)))()

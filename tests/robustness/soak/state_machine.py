@@ -40,6 +40,7 @@ def main() -> int:
             world = WORLDS[asked.world](seed)
             counts.update(world.counts)
             counts["store calls"] += world.scheduler.steps
+            counts["interleavings"] += world.scheduler.switches
         except Exception:
             failures += 1
             say(

@@ -13,12 +13,13 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
-from kartothek_cube.core.commit import apply, commit, group_commit, staged_files
+from kartothek_cube.core.commit import apply, commit, cube_writes, group_commit, staged_files
 from kartothek_cube.core.maintenance.garbage import run as garbage
 from kartothek_cube.core.metadata import naming
 from kartothek_cube.core.snapshots import time_travel
 from kartothek_cube.core.stores import memory
 from kartothek_cube.core.write import receipt, stage
+from kartothek_cube.cube.write import commit as cube_commit
 from tests.robustness.soak.scheduler import Scheduler, Turn
 
 TICK = timedelta(milliseconds=20)
@@ -54,7 +55,18 @@ def _datetime_of(clock: Clock) -> type[datetime]:
 def patched(scheduler: Scheduler, clock: Clock, seed: int) -> Iterator[None]:
     moment, ids = _datetime_of(clock), Random(f"ids {seed}")
     with ExitStack() as stack:
-        for module in (apply, receipt, stage, commit, staged_files, time_travel, garbage, memory):
+        for module in (
+            apply,
+            receipt,
+            stage,
+            commit,
+            cube_writes,
+            cube_commit,
+            staged_files,
+            time_travel,
+            garbage,
+            memory,
+        ):
             stack.enter_context(patch.object(module, "datetime", moment))
         stack.enter_context(
             patch.object(
@@ -63,7 +75,10 @@ def patched(scheduler: Scheduler, clock: Clock, seed: int) -> Iterator[None]:
                 SimpleNamespace(uuid4=lambda: UUID(int=ids.getrandbits(128), version=4), UUID=UUID),
             )
         )
-        stack.enter_context(patch.object(commit, "time", SimpleNamespace(sleep=lambda seconds: scheduler.pause())))
+        # A second takes as long as a step, so that patience runs out after as many steps.
+        steps = SimpleNamespace(sleep=lambda seconds: scheduler.pause(), monotonic=lambda: float(scheduler.steps))
+        for module in (commit, cube_writes, cube_commit):
+            stack.enter_context(patch.object(module, "time", steps))
         stack.enter_context(patch.object(group_commit, "CommitQueue", lambda: _QUEUE(turn=Turn(scheduler))))
         yield
 
