@@ -20,6 +20,7 @@ from kartothek_cube.api.cube import (
     extend_cube,
     query_cube,
     remove_partitions,
+    undo_cube,
     update_cube,
     verify_cube,
 )
@@ -50,6 +51,24 @@ VERBS = {
     # A file of the seed goes, and one of the enrichment is written anew.
     "delete cells": lambda store: delete_cells(CUBE, store, C("x") == 1),
 }
+
+
+def written():
+    store = built()
+    append_to_cube({"seed": NEW, "e": NEW_E}, CUBE, store)
+    return store
+
+
+def test_an_undo_that_dies_leaves_the_old_state_or_the_one_before_the_write():
+    old, before = state(written()), state(built())
+    found = []
+    for store in every_crash(lambda store: undo_cube(CUBE, store), written):
+        found.append(state(store))
+        write_both(ColdStore(store))
+        assert 6 in [row["x"] for row in state(store)]
+    assert all(rows in (old, before) for rows in found)
+    assert old in found
+    assert before in found
 
 
 def build_both(store):
