@@ -108,8 +108,9 @@ def _put_ledger(store: Store, uuid: str, stored: StoredDocument | None, ledger: 
         key, document = document_key(uuid), vacancy(uuid, ledger)
     elif MOVING_KEY in stored.document.metadata:
         raise CommitConflict(
-            f"Dataset {uuid!r} is being renamed or converted, and so no write to several datasets of its cube can be "
-            "aborted. Nothing of this write is visible. Repeat it."
+            f"Dataset {uuid!r} is being renamed or converted, so a write that stopped in another dataset of its cube "
+            "cannot be aborted. Nothing of this write is visible. Repeat it after that; if nobody is at it any more, "
+            "repeat that first."
         )
     else:
         key, document = stored.key, with_ledger(stored.document, ledger)
@@ -158,7 +159,8 @@ def check_not_aborted(store: Store, change: Change, state: Snapshot | Unseen | N
     if is_aborted or not all(map_in_threads(lambda uuid: _mark(store, uuid, write), others, store=store)):
         raise WriteAborted(
             f"The write {write} to {', '.join(change.cube.datasets)} took longer than options(patience=...) of another "
-            "process, which aborted it. Nothing of it is visible. Repeat it."
+            "process, which aborted it. Nothing of it is visible. Repeat it; if this happens often, give all processes "
+            "more patience."
         )
 
 

@@ -127,7 +127,10 @@ def _publish_once(
     except (Exception, KeyboardInterrupt) as error:
         _give_up(store, write, landed, others)
         if isinstance(error, CommitOutcomeUnknown):  # the others tell: it will never be visible
-            raise MultiTableCommitAborted(f"Nothing of the write {write.id} is visible. {error}") from error
+            raise MultiTableCommitAborted(
+                f"The write {write.id} to {', '.join(write.datasets)} was given up before its last swap. Nothing of "
+                f"it is visible, nor will be. Repeat it. Reason: {error}"
+            ) from error
         raise
     seen = _commit_coordinator(store, last, bases, prepared.pop(seed), landed, others)
     complete = dict(zip(landed, settle(store, list(landed.values())), strict=True))
@@ -146,7 +149,10 @@ def _landed(snapshot: Snapshot) -> Snapshot:
 def _seed(store: Store, uuid: str) -> Snapshot:
     state = find_state(store, uuid)
     if not isinstance(state, Snapshot):
-        raise CommitConflict(f"The seed {uuid!r} was deleted. Nothing of this write is visible.")
+        raise CommitConflict(
+            f"The seed {uuid!r} was deleted after this write began, so its cube is no more. Nothing of the write is "
+            "visible. Build the cube again."
+        )
     return state
 
 
@@ -190,8 +196,9 @@ def _is_committed_after_all(store: Store, landed: Mapping[str, Snapshot], error:
         return undecided is None or abort_write(store, uuid, undecided) is Fate.COMMITTED
     except Exception as failure:
         raise CommitOutcomeUnknown(
-            f"The store answered {error!r} to the last swap of a write to several datasets and cannot be asked now "
-            f"({failure!r}). The write is visible whole or not at all. Look before writing again."
+            f"The store answered {error!r} to the last swap of a write to the seed and "
+            f"{', '.join(snapshot.uuid for snapshot in landed.values())}, and cannot be asked now ({failure!r}). The "
+            "write is visible whole or not at all: `history` of one of them tells. Look before writing again."
         ) from error
 
 
