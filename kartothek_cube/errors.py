@@ -294,8 +294,8 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
 class CubeCommitIncomplete(MultiTableCommitAborted):
     """Of the datasets of a cube some have been compacted or copied, and others not.
 
-    Raised by `compact_cube` and `copy_cube`, whose datasets have commits of their own. The message
-    lists what landed.
+    Raised by `compact_cube`, and by `copy_cube` if the target has no seed: their datasets have
+    commits of their own. The message lists what landed.
 
     Examples
     --------

@@ -159,8 +159,7 @@ def check_not_aborted(store: Store, change: Change, state: Snapshot | Unseen | N
     if is_aborted or not all(map_in_threads(lambda uuid: _mark(store, uuid, write), others, store=store)):
         raise WriteAborted(
             f"The write {write} to {', '.join(change.cube.datasets)} took longer than options(patience=...) of another "
-            "process, which aborted it. Nothing of it is visible. Repeat it; if this happens often, give all processes "
-            "more patience."
+            "process, which aborted it. Nothing of it is visible. Repeat it."
         )
 
 

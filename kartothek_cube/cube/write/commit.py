@@ -196,9 +196,8 @@ def _is_committed_after_all(store: Store, landed: Mapping[str, Snapshot], error:
         return undecided is None or abort_write(store, uuid, undecided) is Fate.COMMITTED
     except Exception as failure:
         raise CommitOutcomeUnknown(
-            f"The store answered {error!r} to the last swap of a write to the seed and "
-            f"{', '.join(snapshot.uuid for snapshot in landed.values())}, and cannot be asked now ({failure!r}). The "
-            "write is visible whole or not at all: `history` of one of them tells. Look before writing again."
+            f"The store answered {error!r} to the last swap of a write to several datasets and cannot be asked now "
+            f"({failure!r}). The write is visible whole or not at all. Look before writing again."
         ) from error
 
 
