@@ -219,8 +219,7 @@ def _warn_of_lost_records(store: Store, uuid: str, mark: CubeMark) -> None:
     warnings.warn(
         f"Dataset {uuid!r}: a library without commit ids (kartothek, plateau), or an older version, came between the "
         f"steps of the write {mark.write} to several datasets, or removed what tells whether it has committed. The "
-        "dataset is read as its document says; other datasets of the cube may lack the write: `history` tells. Write "
-        "to them what they lack.",
+        "dataset is read as its document says; other datasets of the cube may lack the write.",
         IncompleteCubeWarning,
         stacklevel=2,
     )

@@ -149,10 +149,7 @@ def _landed(snapshot: Snapshot) -> Snapshot:
 def _seed(store: Store, uuid: str) -> Snapshot:
     state = find_state(store, uuid)
     if not isinstance(state, Snapshot):
-        raise CommitConflict(
-            f"The seed {uuid!r} was deleted after this write began, so its cube is no more. Nothing of the write is "
-            "visible. Build the cube again."
-        )
+        raise CommitConflict(f"The seed {uuid!r} was deleted. Nothing of this write is visible.")
     return state
 
 
