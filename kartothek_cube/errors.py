@@ -205,6 +205,8 @@ class AlreadyExists(KartothekCubeError, RuntimeError):
 class CommitConflict(KartothekCubeError, RuntimeError):
     """Another writer changed the dataset in between. Our change is certainly not visible.
 
+    Of a write to several datasets of a cube nothing is visible in any of them.
+
     Examples
     --------
     Another writer replaces the rows that we want to remove; we remove the new ones instead.
@@ -246,6 +248,8 @@ class StagedFilesLost(KartothekCubeError, RuntimeError):
 class CommitOutcomeUnknown(KartothekCubeError, RuntimeError):
     """The store did not answer whether the commit landed. Nothing was deleted.
 
+    A write to several datasets of a cube has landed in all of them, or in none.
+
     Examples
     --------
     Check before you write the same rows a second time.
@@ -271,12 +275,14 @@ class CommitOutcomeUnknown(KartothekCubeError, RuntimeError):
 
 
 class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
-    """A write to several datasets of a cube was aborted. None of it is visible.
+    """A write to several datasets of a cube was aborted. None of it is visible, nor will be.
+
+    A check that spans datasets failed, or the store did not answer before the moment of the write.
+    Of the subclass `CubeCommitIncomplete` a part is visible.
 
     Examples
     --------
-    Nothing was changed, so the write can be repeated. The subclass `CubeCommitIncomplete` says that
-    the write stopped halfway.
+    Nothing was changed, so the write can be repeated.
 
     >>> issubclass(CubeCommitIncomplete, MultiTableCommitAborted)
     True
@@ -286,13 +292,14 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
 
 
 class CubeCommitIncomplete(MultiTableCommitAborted):
-    """A write to several datasets of a cube stopped between two commits.
+    """Of the datasets of a cube some have been compacted or copied, and others not.
 
-    The message lists what landed.
+    Raised by `compact_cube`, and by `copy_cube` if the target has no seed: their datasets have
+    commits of their own. The message lists what landed.
 
     Examples
     --------
-    Take back what landed with `undo`, or repeat the write.
+    Repeat the call; that of `copy_cube` with ``overwrite=True``.
 
     >>> CubeCommitIncomplete.kind, issubclass(CubeCommitIncomplete, RuntimeError)
     ('cube_commit_incomplete', True)
@@ -410,9 +417,10 @@ class ForeignWriterWarning(UserWarning):
 
 
 class IncompleteCubeWarning(UserWarning):
-    """A write to several datasets of a cube has reached some of them only.
+    """A write to several datasets of a cube may have reached some of them only.
 
-    The write is slow, or has stopped halfway.
+    It is of an older version of this library, or another library has removed or overtaken what
+    tells whether it has committed. Writes of this version alone never cause it.
 
     Examples
     --------

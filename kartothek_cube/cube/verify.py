@@ -144,7 +144,7 @@ def overriding_files(cube: Cube, snapshot: Snapshot) -> list[list[int]]:
 
 
 def _incomplete_commits(members: Mapping[str, Snapshot]) -> Iterator[Finding]:
-    """Writes to several datasets that some of them lack."""
+    """Writes to several datasets that some of them lack: of older versions of this library."""
     by_uuid = {snapshot.uuid: snapshot for snapshot in members.values()}
     seen = set()
     for snapshot in members.values():
@@ -159,7 +159,7 @@ def _incomplete_commits(members: Mapping[str, Snapshot]) -> Iterator[Finding]:
                 datasets = ", ".join(map(str, commit.cube.datasets))
                 text = (
                     f"The write {commit.cube.id} to {datasets} is not in {', '.join(lacking)}: "
-                    "it stopped halfway, or is under way."
+                    "an older version of this library stopped halfway, or is writing."
                 )
                 mend = f"repeat the write, or undo({snapshot.uuid!r}, store, {commit.id!r})"
                 yield Finding("warning", "cube-commit", snapshot.uuid, text, mend=mend)

@@ -62,7 +62,7 @@ def command(session: Session, where: tuple[str, ...], dry_run: bool, yes: bool) 
         try:
             loaded, delete = deletion_of(session, where)
         except IncompleteCubeWarning as warning:
-            # A second deletion would not find the cells that the seed has lost already.
+            # Of an older version: a second deletion would not find what the seed has lost.
             text = "Take it back first: `forget` removes the history that this needs. Nothing was deleted."
             raise Failure(f"{warning} {text}") from None
     asks = not (dry_run or yes)

@@ -48,6 +48,7 @@ __all__ = [
     "has_committed",
     "put_back",
     "settle",
+    "settle_committed",
 ]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.25  # seconds
@@ -124,8 +125,9 @@ def _put_ledger(store: Store, uuid: str, stored: StoredDocument | None, ledger: 
         key, document = document_key(uuid), vacancy(uuid, ledger)
     elif MOVING_KEY in stored.document.metadata:
         raise CommitConflict(
-            f"Dataset {uuid!r} is being renamed or converted, and so no write to several datasets of its cube can be "
-            "aborted. Nothing of this write is visible. Repeat it."
+            f"Dataset {uuid!r} is being renamed or converted, so a write that stopped in another dataset of its cube "
+            "cannot be aborted. Nothing of this write is visible. Repeat it after that; if nobody is at it any more, "
+            "repeat that first."
         )
     else:
         key, document = stored.key, with_ledger(stored.document, ledger)
@@ -182,6 +184,13 @@ def settle(store: Store, landed: Sequence[Snapshot]) -> list[Snapshot]:
         return plain
 
     return list(map_in_threads(settled_snapshot, landed, store=store))
+
+
+def settle_committed(store: Store, uuids: Iterable[str]) -> None:
+    """Settle those of some datasets whose pending write has committed."""
+    states = map_in_threads(lambda uuid: find_state(store, uuid), list(uuids), store=store)
+    seen = [state for state in states if isinstance(state, Snapshot) and state.undecided is None]
+    settle(store, [state for state in seen if pending_mark(state.document) is not None])
 
 
 def put_back(store: Store, uuid: str, write: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import chain, count
@@ -28,7 +29,7 @@ from kartothek_cube.core.write.prepare import PreparedRows, Schemas, WriteReques
 from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.core.write.register_files import with_index_values
 from kartothek_cube.core.write.stage import drain, stage_parts
-from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete, InvalidInput, InvalidType
+from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType
 
 __all__ = [
     "CommitOptions",
@@ -249,11 +250,6 @@ def repeat_on_conflict(attempt: Callable[[], T]) -> T:
     """Repeat the build of an index after conflicts, up to ``commit_retries`` times."""
     # An index has to cover exactly the partitions from which it was built.
     for _ in range(current_options().commit_retries):
-        try:
+        with suppress(CommitConflict):
             return attempt()
-        except CommitConflict:
-            pass
-        except CubeCommitIncomplete as error:
-            if not isinstance(error.__cause__, CommitConflict):
-                raise
     return attempt()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from kartothek_cube.core.commit.cube_writes import settle_committed
 from kartothek_cube.core.io.file_format import check_named_key
 from kartothek_cube.core.maintenance.garbage.plan import is_schema_key
 from kartothek_cube.core.maintenance.garbage.run import (
@@ -15,7 +16,7 @@ from kartothek_cube.core.maintenance.garbage.run import (
     remove_temporary_files,
     temporary_files,
 )
-from kartothek_cube.core.metadata.cube_writes import pending_mark
+from kartothek_cube.core.metadata.cube_writes import Ledger, ledger_of, pending_mark
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.history_entry import history_key
 from kartothek_cube.core.metadata.naming import is_data_key, schema_key
@@ -44,6 +45,7 @@ class Deletion:
     ``history`` has history entries and marks of garbage collections. ``kept`` has the files that
     the dataset names, but that belong to another dataset; they stay. ``pending`` has the entries
     without which a reader would take a write that has not committed for one that has.
+    ``ledger`` has the uuids of the datasets whose writes the ledger of this one decides.
     """
 
     history: tuple[str, ...]
@@ -54,6 +56,7 @@ class Deletion:
     documents: tuple[str, ...]
     kept: tuple[str, ...]
     pending: tuple[str, ...] = ()
+    ledger: tuple[str, ...] = ()
 
     def phases(self) -> tuple[tuple[str, ...], ...]:
         """Keys that are removed together; a phase begins when the one before is complete."""
@@ -112,6 +115,7 @@ def plan_deletion(
         documents=own_documents,
         kept=tuple(sorted(kept)),
         pending=tuple(sorted(pending)),
+        ledger=tuple(sorted({u for d in documents for u in (ledger_of(d.metadata) or Ledger()).last})),
     )
 
 
@@ -161,6 +165,8 @@ def find_listed_deletion(store: Store, uuid: str) -> Deletion:
 
 def run_deletion(store: Store, uuid: str, plan: Deletion, executor: Executor = THREADS) -> None:
     """Remove the files of the plan, and temporary files that crashed writers left."""
+    # Without the ledger, nobody can tell any more that they have committed.
+    settle_committed(store, plan.ledger)
     now = datetime.now(UTC)
     remove_temporary_files(store, temporary_files(store, (f"{uuid}/", f"{uuid}."), now), now)
     for phase in plan.phases():

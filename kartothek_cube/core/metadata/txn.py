@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType
 
-__all__ = ["TXN_KEY", "Txn", "is_applied", "last_number", "parse_txn", "with_txn", "write_id"]
+__all__ = ["TXN_KEY", "Txn", "is_applied", "last_number", "parse_txn", "with_txn"]
 
 TXN_KEY = "kartothek_cube.txn"
 _LIMIT = 2**63 - 1
@@ -93,13 +92,6 @@ def with_txn(txn: Txn | None, metadata: Mapping[str, Any]) -> dict[str, str]:
     if txn is not None:
         return {TXN_KEY: json.dumps({**_numbers(metadata), txn.application: txn.number})}
     return {TXN_KEY: metadata[TXN_KEY]} if TXN_KEY in metadata else {}
-
-
-def write_id(txn: Txn, uuids: Iterable[str]) -> str:
-    """Id of a write to several datasets: that of its repetition, which completes the first try."""
-    # It depends on the datasets: an application may use one number for all writes of a batch.
-    text = json.dumps([sorted(uuids), txn.application, txn.number])
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _numbers(metadata: Mapping[str, Any]) -> dict[str, int]:

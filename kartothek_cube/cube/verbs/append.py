@@ -51,8 +51,10 @@ def append_to_cube(
     MultiTableCommitAborted
         If there are no rows for a dataset.
     CommitConflict
-        If another writer deleted or replaced a dataset in between, or changed its indices. Rows
-        that another writer appended are no conflict.
+        If another writer deleted or replaced a dataset in between, or changed its indices. Nothing
+        is visible in any dataset. Rows that another writer appended are no conflict.
+    CommitOutcomeUnknown
+        If the store does not say whether the rows have landed, which is in all datasets or in none.
 
     Examples
     --------
@@ -86,7 +88,7 @@ def update_cube(
     on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """Remove physical partitions and add rows, in one commit for each dataset.
+    """Remove physical partitions and add rows, in one write to all datasets.
 
     Parameters
     ----------
@@ -114,7 +116,9 @@ def update_cube(
         If a dataset would end up without partitions.
     CommitConflict
         If another writer has added or removed partitions in which the conditions hold since this
-        call began. Nothing is visible.
+        call began. Nothing is visible in any dataset.
+    CommitOutcomeUnknown
+        As in `append_to_cube`.
 
     Examples
     --------

@@ -91,7 +91,9 @@ def build_cube(
         If a dataset is empty, or the datasets would not make a valid cube.
     CommitConflict
         If another writer, since this call began, created one of the datasets, or added or removed
-        partitions of a dataset to overwrite.
+        partitions of a dataset to overwrite. Nothing is visible.
+    CommitOutcomeUnknown
+        If the store does not say whether the datasets are visible: all or none.
 
     Examples
     --------

@@ -72,9 +72,8 @@ def copy_cube(
     src_store, tgt_store : str, path, store or callable
         Source and target; everything that `open_store` takes. They must be different stores.
     overwrite : bool, default False
-        Replace datasets that exist in the target, each by one swap of its document. Their files
-        become garbage. Between the first and the last swap readers see a mix of old and new
-        datasets.
+        Replace datasets that exist in the target. Their files become garbage. Where the target has
+        the seed, readers see all copies at once.
     datasets : str, iterable of str, or dict, optional
         The datasets, by id, or as a dict dataset id → `DatasetMetadata` with their states. By
         default all. Together with the datasets that stay in the target they must make a valid cube.
@@ -99,8 +98,8 @@ def copy_cube(
         If the copy failed later, e.g. because a file has vanished. The target is as before, apart
         from garbage.
     CubeCommitIncomplete
-        If the copy failed between two documents, and a document that had landed could not be taken
-        back, because it had replaced a dataset. The message lists these datasets.
+        If the target has no seed, and the copy failed between two documents, of which one could not
+        be taken back, because it had replaced a dataset. The message lists these datasets.
     CommitOutcomeUnknown
         If the store does not say whether a document was written. Nothing was deleted.
 

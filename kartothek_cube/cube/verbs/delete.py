@@ -113,4 +113,4 @@ def plan_cube_deletion(cube: Cube, store: Store, datasets: IntoDatasets = None) 
             )
             _LOGGER.warning(text, uuid, f"{uuid}/", error)
             plans[uuid] = find_listed_deletion(store, uuid)
-    return plans
+    return {uuid: replace(plan, ledger=tuple(u for u in plan.ledger if u not in plans)) for uuid, plan in plans.items()}

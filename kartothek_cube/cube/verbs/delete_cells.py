@@ -70,9 +70,9 @@ def delete_cells(
         be left. Nothing has changed then.
     CommitConflict
         If another writer replaced or removed one of the files. Nothing has changed.
-    CubeCommitIncomplete
-        If the seed has lost its rows but an enrichment could not follow. The cells are gone from
-        all queries; to take them from the enrichment, too, `undo` what landed and repeat the call.
+    CommitOutcomeUnknown
+        If the store does not say whether the deletion has landed, which is in all datasets or in
+        none.
 
     Examples
     --------
@@ -121,12 +121,11 @@ def delete_cells_on(
             if dry:
                 return reports
             staged = {i: stage_rows(opened, plan, executor) for i, plan in plans.items() if plan}
-        # The seed first: without its row a cell is in no query, whatever the other datasets have.
         changes = cell_changes(cube, opened, members, plans, staged)
         publish(opened, cube, changes, {i: members[i] for i in changes})
         return {**reports, **{i: rows.report for i, rows in staged.items()}}
 
-    # Only while nothing landed: a second search would not find the cells that the seed has lost.
+    # A conflict has left all datasets as they were, so the second search finds the same cells.
     for _ in range(retries):
         try:
             return attempt()

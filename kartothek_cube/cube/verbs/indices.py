@@ -71,10 +71,10 @@ def build_cube_index(
         If no index can be built on the type of a column.
     CommitConflict
         If other writers added or removed partitions in between more often than
-        ``options(commit_retries=...)``; nothing is visible. Each retry reads only new files.
-    CubeCommitIncomplete
-        If that happened to a dataset after the first. The message lists the commits that landed;
-        the call can be repeated.
+        ``options(commit_retries=...)``; nothing is visible in any dataset. Each retry reads only
+        new files.
+    CommitOutcomeUnknown
+        If the store does not say whether the indices are visible: all or none.
 
     Notes
     -----
@@ -161,7 +161,7 @@ def drop_cube_index(
         For a cube that does not exist or is not valid, and for unknown datasets. `UnknownColumn`
         for a column that none of the datasets has, `InvalidRequest` for a column without secondary
         index, such as a partition key, which is indexed by its path.
-    CommitConflict, CubeCommitIncomplete
+    CommitConflict, CommitOutcomeUnknown
         As in `build_cube_index`.
 
     Examples

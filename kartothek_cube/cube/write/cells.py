@@ -97,7 +97,7 @@ def cell_changes(
     plans: Mapping[str, RowsPlan],
     staged: Mapping[str, StagedRows],
 ) -> dict[str, Change]:
-    """The changes of a deletion, the seed first; new cells are a conflict where they matter."""
+    """The changes of a deletion; new cells are a conflict where they matter."""
     changes, seed = {name: rows.change for name, rows in staged.items()}, cube.seed_dataset
     edits = [plan.edit for name, plan in plans.items() if name in changes and isinstance(plan.edit, MergeRows)]
     keys = [edit.source for edit in edits if len(edit.columns) < len(_address(cube))]

@@ -134,7 +134,10 @@ def _publish_once(
     except (Exception, KeyboardInterrupt) as error:
         give_up(store, uuids, write.id)
         if isinstance(error, CommitOutcomeUnknown):  # the others tell: it will never be visible
-            raise MultiTableCommitAborted(f"Nothing of the write {write.id} is visible. {error}") from error
+            raise MultiTableCommitAborted(
+                f"The write {write.id} to {', '.join(write.datasets)} was given up before its last swap. Nothing of "
+                f"it is visible, nor will be. Repeat it. Reason: {error}"
+            ) from error
         raise
     seen = commit_coordinator(store, last, bases.get(seed), prepared.pop(seed))
     complete = dict(zip(landed, settle(store, list(landed.values())), strict=True))

@@ -73,9 +73,9 @@ def build_cube_from_spark(
 
     Columns and types are checked before the first task starts. One Spark job stages the rows of all
     data frames: each task checks, sorts and splits its rows and writes Parquet files that no
-    dataset refers to yet. When all tasks have succeeded, the driver publishes the files, one commit
-    a dataset, the seed last. A retried task leaves unreferenced files behind, but no duplicates. A
-    failed write leaves the cube as it was.
+    dataset refers to yet. When all tasks have succeeded, the driver publishes the files of all
+    datasets at once. A retried task leaves unreferenced files behind, but no duplicates. A failed
+    write leaves the cube as it was.
 
     Parameters
     ----------
@@ -249,7 +249,7 @@ def update_cube_from_spark(
     parallelism: int | None = None,
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """Remove physical partitions and add rows from Spark data frames, in one commit a dataset.
+    """Remove physical partitions and add rows from Spark data frames, in one write to all datasets.
 
     ``remove_conditions``, ``ktk_cube_dataset_ids``, ``on_conflict``, results and errors are as in
     `kartothek_cube.api.cube.update_cube`. ``data`` may be ``{}``. The other arguments are as in

@@ -425,3 +425,13 @@ def test_a_mark_that_somebody_dropped_delays_nobody(store):
     assert query_cube_arrow(CUBE, store).num_rows == 5
     write_both(store)
     assert MARK_KEY in read_document(store, E_UUID).document.metadata
+
+
+def test_deleting_the_seed_leaves_the_other_datasets_as_they_were():
+    store = MemoryStore()
+    with pytest.raises(SimulatedCrash):
+        build_both(ColdStore(FaultyStore(store, swap(SEED_DOCUMENT, fault="crash_after"))))
+    forget(store)
+    assert query_cube_arrow(CUBE, store).num_rows == 4
+    delete_cube(CUBE, store, datasets=["seed"])
+    assert read_table_arrow(E_UUID, ColdStore(store)).num_rows == ENRICH.num_rows
