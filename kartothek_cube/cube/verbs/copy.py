@@ -241,12 +241,10 @@ def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: 
     """Copy the files, then make the copies visible in their order; errors as of `copy_cube`."""
     begun: list[str] = []
     target = next(iter(copies.values())).target.store if copies else None
-    seed = cube.ktk_dataset_uuid(cube.seed_dataset)
-    state = (
-        find_snapshot(target, seed)
-        if target is not None and len(copies) + (cube.seed_dataset not in copies) > 1
-        else None
-    )
+    seed, state = copies.get(cube.seed_dataset), None
+    # Without its seed there is no cube: a new one becomes visible with it.
+    if target is not None and len(copies) > 1 and (seed is None or seed.replaces):
+        state = find_snapshot(target, cube.ktk_dataset_uuid(cube.seed_dataset))
     try:
         copy_files(list(copies.values()), executor)
         if target is not None and state is not None:
