@@ -164,7 +164,8 @@ def check_not_aborted(change: Change, state: Snapshot | Unseen | None) -> None:
     if (ledger or Ledger()).epoch != (change.part.ledger or Ledger()).epoch:
         raise WriteAborted(
             f"The write {change.cube.id} to {', '.join(change.cube.datasets)} took longer than options(patience=...) "
-            "of another process, which aborted a write to the cube. Nothing of this one is visible. Repeat it."
+            "of another process, which aborted a write to the cube. Nothing of this one is visible. Repeat it; if this "
+            "happens often, give all processes more patience."
         )
 
 
@@ -247,8 +248,8 @@ def has_committed(store: Store, change: Change, error: Exception) -> bool:
     except Exception as failure:
         raise CommitOutcomeUnknown(
             f"The store answered {error!r} to the last swap of a write to several datasets, that of {change.uuid!r}, "
-            f"and cannot be asked now ({failure!r}). The write is visible whole or not at all. Look before writing "
-            "again."
+            f"and cannot be asked now ({failure!r}). The write {write} is visible whole or not at all: look with "
+            "`history` before writing again."
         ) from error
 
 

@@ -187,7 +187,7 @@ def load_state(store: Store, uuid: str) -> Snapshot | Unseen:
                     f"Dataset {uuid!r}: a library without commit ids (kartothek, plateau), or an older version, came "
                     f"between the steps of the write {mark.write} to several datasets, or removed what tells whether "
                     "it has committed. The dataset is read as its document says; other datasets of the cube may lack "
-                    "the write.",
+                    "the write. `cube_history` tells; write what they lack.",
                     IncompleteCubeWarning,
                     stacklevel=2,
                 )

@@ -111,7 +111,10 @@ def _publish_once(
     if seed not in changes:
         state = find_state(store, uuid)
         if not isinstance(state, Snapshot):
-            raise CommitConflict(f"The seed {uuid!r} was deleted. Nothing of this write is visible.")
+            raise CommitConflict(
+                f"The seed {uuid!r} was deleted after this write began, so its cube is no more. Nothing of the write is "
+                "visible. Build the cube again."
+            )
         bases = {**bases, seed: state}
     last = changes[seed] if seed in changes else touch(bases[seed])
     # Everything is checked before the first swap, the coordinator first: if it stays as it is now,
