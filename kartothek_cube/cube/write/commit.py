@@ -112,8 +112,8 @@ def _publish_once(
         state = find_state(store, uuid)
         if not isinstance(state, Snapshot):
             raise CommitConflict(
-                f"The seed {uuid!r} was deleted after this write began, so its cube is no more. Nothing of the write is "
-                "visible. Build the cube again."
+                f"The seed {uuid!r} was deleted after this write began, so its cube is no more. Nothing of the write "
+                "is visible. Build the cube again."
             )
         bases = {**bases, seed: state}
     last = changes[seed] if seed in changes else touch(bases[seed])
