@@ -111,11 +111,11 @@ class AppliedChange:
 
 
 def rebase_and_apply(
-    change: Change, base: Snapshot | None, newest: Snapshot | None, kept: Mapping[str, Any] | None = None
+    change: Change, base: Snapshot | None, newest: Snapshot | None, vacant: Mapping[str, Any] | None = None
 ) -> AppliedChange:
     """Apply a change that was made for ``base`` to the newest state.
 
-    ``kept`` are records of a vacancy that the new document keeps.
+    ``vacant`` are the records of a vacancy that the new document takes over.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def rebase_and_apply(
     rebased = rebase(change, base, newest)
     try:
         check_indices(rebased, newest)
-        state = apply_change(rebased, newest, now, kept)
+        state = apply_change(rebased, newest, now, vacant)
     except InvalidInput as error:
         if is_same(base, newest):
             raise
@@ -148,9 +148,9 @@ def rebase_and_apply(
 
 
 def apply_change(
-    change: Change, base: Snapshot | None, now: datetime | None = None, kept: Mapping[str, Any] | None = None
+    change: Change, base: Snapshot | None, now: datetime | None = None, vacant: Mapping[str, Any] | None = None
 ) -> NextState:
-    """The state after a change; ``now`` is UTC, ``kept`` as in `rebase_and_apply`.
+    """The state after a change; ``now`` is UTC, ``vacant`` as in `rebase_and_apply`.
 
     If the change adds or removes partitions, ``base`` must have all secondary indices loaded.
     """
@@ -173,7 +173,7 @@ def apply_change(
     kept = {} if start is None else {c: key for c, key in start.document.indices.items() if c not in new}
     metadata = _new_metadata(change, base, start, schemas, partitions, now or datetime.now(UTC))
     # They survive `replace`, too: readers of other datasets need them.
-    before = (kept or {}) if base is None else base.document.metadata
+    before = (vacant or {}) if base is None else base.document.metadata
     write = None if change.cube is None else change.cube.id
     metadata.update(records_after(change.part, change.uuid, write, change.commit, before))
     appends = not change.replace and partitions is not None and not len(gone) and not change.places

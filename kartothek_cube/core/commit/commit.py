@@ -135,7 +135,7 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
                 with pending.own_errors():
                     change = pending.change
                     if change.is_coordinator and (pending.prepared is None or state is not pending.prepared.newest):
-                        check_not_aborted(change, state)
+                        check_not_aborted(store, change, state)
                     # An interrupted leader may have committed it, or its number was written before.
                     landed = newest is not None and change.commit in [c.id for c in newest.chain]
                     if newest is not None and (landed or is_applied(change.txn, newest.document.metadata)):

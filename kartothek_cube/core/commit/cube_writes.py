@@ -34,25 +34,27 @@ from kartothek_cube.core.metadata.snapshot import Snapshot, Undecided
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.document_store import StoredDocument, put_document, read_document
-from kartothek_cube.core.snapshots.loader import Unseen, coordinator_document, find_state, remember
+from kartothek_cube.core.snapshots.loader import Unseen, coordinator_document, find_state, remember, state_before
 from kartothek_cube.core.stores.contract import Store, VersionMismatch
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, DatasetNotFound
 
 __all__ = [
     "WriteAborted",
+    "abort_pending",
     "abort_write",
     "check_not_aborted",
     "decided_state",
     "finish_stopped_writes",
     "give_up",
     "has_committed",
+    "is_marked",
     "put_back",
     "settle",
     "settle_committed",
 ]
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.25  # seconds
-_AN_HOUR = timedelta(hours=1)
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05  # seconds
+_REMOVAL = timedelta(minutes=10)  # longer than one call of a store takes
 _LONGEST_GRACE = timedelta(days=10_000)  # an age that any clock can subtract
 
 
@@ -76,8 +78,7 @@ def decided_state(store: Store, uuid: str) -> Snapshot | Unseen | None:
         if state is None or state.undecided is None:
             return state
         begun = removal_of(state.stored.document) if isinstance(state, Unseen) else None
-        # Whoever removes the document takes no longer than a write may.
-        is_being_removed = begun is not None and datetime.now(UTC) - begun < max(current_options().grace, _AN_HOUR)
+        is_being_removed = begun is not None and datetime.now(UTC) - begun < _REMOVAL
         if state.undecided.is_aborted and not is_being_removed:
             return state
         if state.undecided.mark.write != waited_for:  # each write has its time
@@ -112,7 +113,7 @@ def abort_write(store: Store, uuid: str, undecided: Undecided) -> Fate:
         if fate is not Fate.PENDING:
             return fate
         ledger = (None if stored is None else ledger_of(stored.document.metadata)) or Ledger()
-        aborted = {write: uuids for write, uuids in ledger.aborted.items() if _is_marked(store, write, uuids)}
+        aborted = {w: uuids for w, uuids in ledger.aborted.items() if any(is_marked(store, uuid, w) for uuid in uuids)}
         aborted[mark.write] = datasets
         ledger = replace(ledger, aborted=aborted, epoch=new_id())
         with suppress(VersionMismatch):
@@ -135,11 +136,11 @@ def _put_ledger(store: Store, uuid: str, stored: StoredDocument | None, ledger: 
     put_document(store, key, data, None if stored is None else stored.token)
 
 
-def _is_marked(store: Store, write: str, uuids: Iterable[str]) -> bool:
-    """Whether a write is pending in one of these datasets."""
-    documents = [stored.document for uuid in uuids if (stored := _stored(store, uuid)) is not None]
-    marks = [mark for document in documents if (mark := pending_mark(document)) is not None]
-    return write in [mark.write for mark in marks]
+def is_marked(store: Store, uuid: str, write: str) -> bool:
+    """Whether a write is pending in a dataset."""
+    stored = _stored(store, uuid)
+    mark = None if stored is None else pending_mark(stored.document)
+    return mark is not None and mark.write == write
 
 
 def _stored(store: Store, uuid: str) -> StoredDocument | None:
@@ -152,20 +153,26 @@ def _stored(store: Store, uuid: str) -> StoredDocument | None:
 # --- an own write ---------------------------------------------------------------------------------
 
 
-def check_not_aborted(change: Change, state: Snapshot | Unseen | None) -> None:
-    """Raise `WriteAborted` if somebody has aborted a write since that of a change began.
+def check_not_aborted(store: Store, change: Change, state: Snapshot | Unseen | None) -> None:
+    """Raise `WriteAborted` unless the write of a coordinator's change can still commit.
 
-    ``state`` is that of the coordinator, to which the change is to be committed.
+    ``state`` is that of the coordinator, to which the change is to be committed. An abort gives its
+    ledger another epoch. Without a ledger, the marks tell.
     """
-    assert change.part is not None
-    assert change.cube is not None
+    part, write = change.part, change.cube
+    assert part is not None
+    assert write is not None
     stored = state.stored if isinstance(state, Unseen) else state
-    ledger = None if stored is None else ledger_of(stored.document.metadata)
-    if (ledger or Ledger()).epoch != (change.part.ledger or Ledger()).epoch:
+    now, then = None if stored is None else ledger_of(stored.document.metadata), part.ledger or Ledger()
+    if now is None:
+        is_open = part.ledger is None and all(is_marked(store, uuid, write.id) for uuid in part.others)
+    else:
+        is_open = now.epoch == then.epoch and all(now.last.get(u) == then.last.get(u) for u in part.others)
+    if not is_open:
         raise WriteAborted(
-            f"The write {change.cube.id} to {', '.join(change.cube.datasets)} took longer than options(patience=...) "
-            "of another process, which aborted a write to the cube. Nothing of this one is visible. Repeat it; if this "
-            "happens often, give all processes more patience."
+            f"The write {write.id} to {', '.join(write.datasets)} took longer than options(patience=...) of another "
+            "process, which aborted a write to the cube. Nothing of this one is visible. Repeat it; if this happens "
+            "often, give all processes more patience."
         )
 
 
@@ -187,6 +194,13 @@ def settle(store: Store, landed: Sequence[Snapshot]) -> list[Snapshot]:
     return list(map_in_threads(settled_snapshot, landed, store=store))
 
 
+def abort_pending(store: Store, uuid: str) -> None:
+    """Abort the write that is pending in a dataset, if any, so that it commits nowhere."""
+    state = find_state(store, uuid)
+    if state is not None and state.undecided is not None and not state.undecided.is_aborted:
+        abort_write(store, uuid, state.undecided)
+
+
 def settle_committed(store: Store, uuids: Iterable[str]) -> None:
     """Settle those of some datasets whose pending write has committed."""
     states = map_in_threads(lambda uuid: find_state(store, uuid), list(uuids), store=store)
@@ -200,11 +214,15 @@ def put_back(store: Store, uuid: str, write: str) -> None:
     A dataset that the write was to make is left as it is, unseen, and the write is aborted, so that
     nobody waits for it.
     """
-    state = find_state(store, uuid)
-    if state is None or state.undecided is None or state.undecided.mark.write != write:
+    stored = _stored(store, uuid)
+    mark = None if stored is None else pending_mark(stored.document)
+    if stored is None or mark is None or mark.write != write:
         return
-    if isinstance(state, Unseen):
+    # Whatever the ledger says, or whether there is one: the write will not commit.
+    state = state_before(store, stored, mark, Fate.ABORTED)
+    if isinstance(state, Unseen) and state.undecided is not None:
         abort_write(store, uuid, state.undecided)
+    if not isinstance(state, Snapshot):
         return
     document = taken_back(state.document, write)
     with suppress(VersionMismatch):  # somebody else was faster
@@ -273,7 +291,7 @@ def finish_stopped_writes(store: Store, uuids: Iterable[str]) -> None:
             continue
         mark = state.undecided.mark
         commit = next(c for c in chain_of(state.undecided.document.metadata) if c.id == mark.commit)
-        if commit.time is None or commit.time > latest or abort_write(store, uuid, state.undecided) is Fate.COMMITTED:
+        if commit.time is None or commit.time > latest or abort_write(store, uuid, state.undecided) is not Fate.ABORTED:
             continue
         put_back(store, uuid, mark.write)
         if isinstance(state, Unseen):

@@ -21,10 +21,12 @@ __all__ = ["check_staged", "is_copy", "with_fresh_copies"]
 _READABLE = 200
 
 
-def check_staged(store: Store, change: Change) -> None:
-    """Raise `StagedFilesLost` if files of the change are gone."""
-    # No file is checked unless one of them is old.
-    if _old_receipts(change):
+def check_staged(store: Store, change: Change, *, also_young: bool = False) -> None:
+    """Raise `StagedFilesLost` if files of the change are gone.
+
+    No file is checked unless one of them is old, or ``also_young``.
+    """
+    if also_young or _old_receipts(change):
         keys = [receipt.key for receipt in change.receipts]
         exist = map_in_threads(store.contains, keys, store=store)
         _check_none_lost(change, [key for key, exists in zip(keys, exist, strict=True) if not exists])
@@ -79,6 +81,6 @@ def _check_none_lost(change: Change, lost: Sequence[str]) -> None:
     if lost:
         raise StagedFilesLost(
             f"Dataset {change.uuid!r}: {len(lost)} of {len(change.receipts)} files of {change.describe()} are not in "
-            f"the store any more, e.g. {lost[0]!r}: they waited longer than the grace period of garbage collection. "
-            "Nothing of it is visible. Write the rows again."
+            f"the store any more, e.g. {lost[0]!r}: they waited longer than the grace period of garbage collection, or "
+            "a deletion of the dataset removed them. Nothing of it is visible. Write the rows again."
         )

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.core.commit.commit import check_store_can_commit
+from kartothek_cube.core.commit.cube_writes import decided_state
 from kartothek_cube.core.io.file_format import check_named_key, file_suffix
 from kartothek_cube.core.maintenance.delete import is_own_key
 from kartothek_cube.core.metadata.commit_log import (
@@ -25,7 +26,7 @@ from kartothek_cube.core.metadata.commit_log import (
     fingerprint,
     stored_chain,
 )
-from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, MARK_KEY, CubePart, records_after
+from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, MARK_KEY, CubePart, pending_mark, records_after
 from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.history_entry import encode_entry, entry_of, history_key
 from kartothek_cube.core.metadata.naming import check_uuid, document_key, index_key, is_data_key, new_id, schema_key
@@ -36,7 +37,7 @@ from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
 from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.snapshots.document_store import StoredDocument, document_keys, find_document, put_document
-from kartothek_cube.core.snapshots.loader import load_snapshot, snapshot_of
+from kartothek_cube.core.snapshots.loader import Unseen, load_snapshot, snapshot_of
 from kartothek_cube.core.stores.contract import Store, Version, VersionMismatch
 from kartothek_cube.errors import AlreadyExists, CommitConflict, CorruptDocument, InvalidInput, KeyNotFound
 
@@ -138,12 +139,16 @@ def _claim(key: str, used: set[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The place of the copy, and the documents of the dataset that it replaces."""
+    """The place of the copy, and the documents of the dataset that it replaces.
+
+    ``unseen`` is a document in its place that no reader sees.
+    """
 
     store: Store
     uuid: str
     replaced: StoredDocument | None
     twin: StoredDocument | None
+    unseen: StoredDocument | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +170,8 @@ class PreparedCopy:
     def key(self) -> str:
         """Key of the document."""
         # A replaced dataset keeps its encoding, so that one swap replaces it.
-        if self.target.replaced is not None:
-            return self.target.replaced.key
+        if (old := self.target.replaced or self.target.unseen) is not None:
+            return old.key
         return document_key(self.target.uuid, msgpack=self.snapshot.key.endswith(".zstd"))
 
     @property
@@ -228,6 +233,13 @@ def prepare_copy(
 ) -> PreparedCopy:
     """Plan the copy of a snapshot; errors as of `copy_dataset`. Nothing is written."""
     documents = [stored for key in document_keys(uuid) if (stored := find_document(target, key)) is not None]
+    unseen = None
+    if documents and (pending_mark(documents[0].document) or LEDGER_KEY in documents[0].document.metadata):
+        # A write that is pending there is waited for or aborted, as by a commit.
+        state = decided_state(target, uuid)
+        documents, unseen = documents[1:], state.stored if isinstance(state, Unseen) else None
+        if isinstance(state, Snapshot):
+            documents.insert(0, StoredDocument(state.key, state.token, state.document))
     if documents and not overwrite:
         raise AlreadyExists(
             f"Dataset {uuid!r} exists in the store {target.name}. "
@@ -235,7 +247,7 @@ def prepare_copy(
             "If it is the result of a copy or rename that was interrupted, it is complete."
         )
     replaced = documents[0] if documents else None
-    place = _Target(target, uuid, replaced, documents[1] if len(documents) > 1 else None)
+    place = _Target(target, uuid, replaced, documents[1] if len(documents) > 1 else None, unseen)
     data_keys = [key for key, _ in _data_files(snapshot)]
     for key in (*data_keys, *(key for key in snapshot.document.indices.values() if isinstance(key, str))):
         check_named_key(key, snapshot.uuid)
@@ -251,8 +263,9 @@ def prepare_copy(
     # embeds its schema.
     is_embedded = replaced is not None or not snapshot.has_foreign_commit
     plan = plan_copy(snapshot, uuid, taken, datetime.now(UTC).replace(tzinfo=None), embed=is_embedded)
-    if replaced is not None:
-        records = records_after(None, uuid, None, "", replaced.document.metadata)
+    if (old := replaced or unseen) is not None:
+        kept = {k: v for k, v in old.document.metadata.items() if replaced is not None or k == LEDGER_KEY}
+        records = records_after(None, uuid, None, "", kept)
         plan = replace(plan, document=replace(plan.document, metadata={**plan.document.metadata, **records}))
     # After a foreign commit the schema file counts and is copied as it is, else the document.
     schemas = {
@@ -341,7 +354,8 @@ def publish_copy(copy: PreparedCopy) -> None:
     if replaced is None and target.store.contains(other):
         raise _created_meanwhile(target)
     try:
-        version = None if replaced is None else replaced.token
+        old = replaced or target.unseen
+        version = None if old is None else old.token
         put_document(target.store, key, copy.data, version, copy.is_included_in)
     except VersionMismatch as error:
         raise (AlreadyExists if replaced is None else CommitConflict)(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from kartothek_cube.core.commit.cube_writes import settle_committed
+from kartothek_cube.core.commit.cube_writes import abort_pending, settle_committed
 from kartothek_cube.core.io.file_format import check_named_key
 from kartothek_cube.core.maintenance.garbage.plan import is_schema_key
 from kartothek_cube.core.maintenance.garbage.run import (
@@ -27,6 +27,7 @@ from kartothek_cube.errors import ReadOnlyStore
 
 __all__ = [
     "Deletion",
+    "abort_pending_in",
     "delete_dataset",
     "find_deletion",
     "find_listed_deletion",
@@ -132,6 +133,7 @@ def delete_dataset(store: Store, uuid: str, executor: Executor = THREADS) -> Del
         If the document cannot be read. Nothing is removed then.
     """
     plan = find_deletion(store, uuid)
+    abort_pending_in(store, {uuid: plan})
     run_deletion(store, uuid, plan, executor)
     return plan
 
@@ -161,6 +163,13 @@ def find_listed_deletion(store: Store, uuid: str) -> Deletion:
     schemas = [key for key in keys if is_schema_key(key)]
     files = sorted({*keys} - {*history} - {*schemas})
     return Deletion(tuple(history), (), (), tuple(files), tuple(schemas), document_keys(uuid), ())
+
+
+def abort_pending_in(store: Store, plans: Mapping[str, Deletion]) -> None:
+    """Abort the writes that are pending in what is to be deleted: none may commit elsewhere."""
+    for uuid, plan in plans.items():
+        if plan.pending:
+            abort_pending(store, uuid)
 
 
 def run_deletion(store: Store, uuid: str, plan: Deletion, executor: Executor = THREADS) -> None:

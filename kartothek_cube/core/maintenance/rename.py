@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kartothek_cube.core.commit.commit import check_store_can_commit
+from kartothek_cube.core.commit.cube_writes import abort_pending
 from kartothek_cube.core.maintenance.convert import lock_for_move
 from kartothek_cube.core.maintenance.copy import copy_snapshot
 from kartothek_cube.core.maintenance.delete import delete_dataset
@@ -35,6 +36,7 @@ def rename_dataset(store: Store, uuid: str, new_uuid: str) -> Snapshot:
         raise InvalidInput(f"Cannot rename dataset {uuid!r} to itself.")
     if not is_nearly_renamed(store, uuid, new_uuid):
         check_store_can_commit(store)
+        abort_pending(store, uuid)  # its writer must not commit to a dataset that is gone
         snapshot = load_snapshot(store, uuid)
         copied = copy_snapshot(store, snapshot, store, new_uuid)
         state = copied.chain[-1].id if copied.chain else fingerprint(copied.document.partitions)

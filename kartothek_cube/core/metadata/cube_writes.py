@@ -165,6 +165,9 @@ def fate_of(mark: CubeMark, uuid: str, coordinator: Document | None) -> Fate:
     """
     if coordinator is None:
         return Fate.PENDING if mark.creates else Fate.UNKNOWN
+    # An older version of this library drops the ledger, but keeps the chain.
+    if mark.write in [commit.cube.id for commit in chain_of(coordinator.metadata) if commit.cube is not None]:
+        return Fate.COMMITTED
     ledger = ledger_of(coordinator.metadata)
     if ledger is None:
         return Fate.UNKNOWN if mark.had_ledger else Fate.PENDING

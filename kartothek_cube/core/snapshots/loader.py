@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -60,6 +61,7 @@ __all__ = [
     "remember",
     "resolve_document",
     "snapshot_of",
+    "state_before",
     "with_indices",
 ]
 
@@ -177,7 +179,7 @@ def load_state(store: Store, uuid: str) -> Snapshot | Unseen:
         fate = fate_of(mark, uuid, coordinator_document(store, mark.coordinator))
         if fate is Fate.COMMITTED:
             return remember(store, snapshot_of(store, stored.document, stored.key, stored.token))
-        state = _state_before(store, stored, mark, fate)
+        state = state_before(store, stored, mark, fate)
         if state is not None:
             return state
         if not store.changed(stored.key, stored.token):
@@ -191,7 +193,7 @@ def load_state(store: Store, uuid: str) -> Snapshot | Unseen:
                     IncompleteCubeWarning,
                     stacklevel=2,
                 )
-            return remember(store, snapshot_of(store, stored.document, stored.key, stored.token))
+            return snapshot_of(store, stored.document, stored.key, stored.token)
 
 
 def coordinator_document(store: Store, uuid: str) -> Document | None:
@@ -199,13 +201,14 @@ def coordinator_document(store: Store, uuid: str) -> Document | None:
     cached = _cache.get(store, uuid)
     if cached is not None and is_current(store, cached):
         return cached.document
-    try:
-        return read_document(store, uuid).document
-    except DatasetNotFound:
-        return None
+    # Twice: while its encoding is being changed, both of its keys may be missed.
+    for _ in range(2):
+        with suppress(DatasetNotFound):
+            return read_document(store, uuid).document
+    return None
 
 
-def _state_before(store: Store, stored: StoredDocument, mark: CubeMark, fate: Fate) -> Snapshot | Unseen | None:
+def state_before(store: Store, stored: StoredDocument, mark: CubeMark, fate: Fate) -> Snapshot | Unseen | None:
     """The state before the write of a pending mark; None if the records do not tell any more."""
     document, chain = stored.document, chain_of(stored.document.metadata)
     is_overtaken = is_foreign(document.metadata, document.partitions) or chain[-1].id != mark.commit

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, Ledger, ledger_of, mark_of
@@ -38,6 +39,8 @@ __all__ = ["members_at", "members_between", "read_consistent", "state_text"]
 
 # Stores and writes for which there was a warning.
 _warned: set[tuple[Hashable, str]] = set()
+# Documents that were found to be the newest ones although the ledger names another write.
+_agreed: set[tuple[Hashable, str, Hashable, str | None]] = set()
 # Stores, datasets that a ledger names and that do not exist, and their last write.
 _gone: set[tuple[Hashable, str, str]] = set()
 
@@ -68,7 +71,7 @@ def members_at(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], a
     snapshots = zip(moments, map_in_threads(load, list(moments), store=store), strict=True)
     existing = {name: snapshot for name, snapshot in snapshots if snapshot is not None}
     if not isinstance(as_of, Mapping):
-        existing = _aligned(store, newest, existing, moments)
+        existing = _aligned(uuid_prefix, store, newest, existing, moments)
     if newest and not existing:
         raise _before_creation(uuid_prefix, newest, as_of)
     return existing
@@ -116,9 +119,10 @@ def members_between(
     before = {name: state for name, (state, _, _) in pairs.items() if state is not None}
     after = {name: state for name, (_, state, _) in pairs.items() if state is not None}
     if not isinstance(since, Mapping):
-        before = _aligned(store, newest, before, from_each)
+        before = _aligned(uuid_prefix, store, newest, before, from_each)
     if until is not None and not isinstance(until, Mapping):
-        after = _aligned(store, newest, after, {name: moment for name, moment in to_each.items() if moment is not None})
+        later = {name: moment for name, moment in to_each.items() if moment is not None}
+        after = _aligned(uuid_prefix, store, newest, after, later)
     if newest and not after and until is not None:
         raise _before_creation(uuid_prefix, newest, until)
     if newest and not before:
@@ -195,64 +199,88 @@ def _states_of_commit(store: Store, newest: Mapping[str, Snapshot], commit: str)
 
 
 def _aligned(
-    store: Store, newest: Mapping[str, Snapshot], found: Mapping[str, Snapshot], moments: Mapping[str, AsOf]
+    uuid_prefix: str,
+    store: Store,
+    newest: Mapping[str, Snapshot],
+    found: Mapping[str, Snapshot],
+    moments: Mapping[str, AsOf],
 ) -> dict[str, Snapshot]:
     """States so that each write to several datasets is in all or in none.
 
-    Clocks differ, and a dataset that another one was chosen by has no moment of its own. So the
-    ledger, as it was in the state of the coordinator, says which last write each dataset must have.
+    Clocks differ. So the ledger, as it was in the state of the coordinator, says which last write
+    each dataset must have.
     """
     owner = next((name for name, snapshot in newest.items() if LEDGER_KEY in snapshot.document.metadata), None)
     if owner is None or owner not in found:
         return dict(found)
-    states = dict(found)
-    when = next((moment for moment in moments.values() if isinstance(moment, datetime)), None)
-    # Only where a commit was chosen in another dataset, the coordinator follows.
-    for name, moment in moments.items():
-        if isinstance(moment, str) and name in found and not isinstance(moments[owner], str):
-            uuid, last = found[name].uuid, _last_write(found[name].document)
-            if _ledger(states[owner].document).last.get(uuid) != last:
-                state = _nearest(store, newest[owner], when, lambda d: _ledger(d).last.get(uuid) == last)  # noqa: B023
-                states[owner] = state or states[owner]
-    wanted = _ledger(states[owner].document).last
-    for name, snapshot in newest.items():
-        required = wanted.get(snapshot.uuid)
-        has_last = name in states and _last_write(states[name].document) == required
-        if name == owner or has_last or isinstance(moments.get(name), str) or (name not in states and not required):
+    states, last = dict(found), ledger_in(newest[owner].document).last
+    # Where already the newest documents disagree, records are lost: no clock is to blame.
+    names = [i for i, s in newest.items() if i != owner and last.get(s.uuid) == last_write(s.document)]
+    for name in names:
+        # Where a commit was chosen in another dataset, the coordinator follows.
+        if isinstance(moments.get(name), str) and name in found and not isinstance(moments.get(owner), str):
+            uuid, required = found[name].uuid, last_write(found[name].document)
+            if last_write_of(uuid, states[owner].document) != required:
+                nearest = Nearest(required, partial(last_write_of, uuid))
+                states[owner] = nearest.state(store, newest[owner], states[owner]) or states[owner]
+    wanted = ledger_in(states[owner].document).last
+    for name in names:
+        state, required = states.get(name), wanted.get(newest[name].uuid)
+        is_right = last_write(state.document) == required if state is not None else required is None
+        if is_right or isinstance(moments.get(name), str):
             continue
-        state = _nearest(store, snapshot, when, lambda d: _last_write(d) == required)  # noqa: B023
-        if state is not None:
-            states[name] = state
-        elif required is None:
+        moved = Nearest(required, last_write).state(store, newest[name], state)
+        if moved is not None:
+            states[name] = moved
+        elif required is not None:
+            raise HistoryUnavailable(
+                f"Cube {uuid_prefix!r}: the state of dataset {newest[name].uuid!r} that belongs to this one of the "
+                f"seed has the write {required}, and its history does not reach back so far."
+            )
+        else:
             states.pop(name)  # the write that made it is not in the state of the coordinator
     return states
 
 
-def _last_write(document: Document) -> str | None:
+def last_write(document: Document) -> str | None:
+    """The last write to several datasets that a dataset took part in."""
     mark = mark_of(document.metadata)
     return None if mark is None else mark.write
 
 
-def _ledger(document: Document) -> Ledger:
+def last_write_of(uuid: str, document: Document) -> str | None:
+    """The last write with a dataset that the ledger of a coordinator names."""
+    return ledger_in(document).last.get(uuid)
+
+
+def ledger_in(document: Document) -> Ledger:
+    """The ledger of a coordinator, empty if it has none."""
     return ledger_of(document.metadata) or Ledger()
 
 
-def _nearest(
-    store: Store, newest: Snapshot, when: datetime | None, holds: Callable[[Document], bool]
-) -> Snapshot | None:
-    """The newest state until a moment for which something holds, or else the first one after it.
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """Finds the state of a dataset in which some write is the last one, beside another state."""
 
-    None if the history that is kept has no such state.
-    """
-    found = None
-    for state in states(store, newest):
-        if holds(state.document):
-            found = state
-            if when is None or (state.time is not None and state.time <= when):
-                break
-        elif found is not None:
-            break
-    return None if found is None else older_snapshot(store, newest, found.document, found.commit)
+    required: str | None
+    write_of: Callable[[Document], str | None]
+
+    def state(self, store: Store, newest: Snapshot, beside: Snapshot | None) -> Snapshot | None:
+        """The nearest such state, later or earlier; None if the history that is kept has none."""
+        later, is_later = None, True
+        for state in states(store, newest):
+            if beside is not None and state.commit == beside.commit:
+                is_later = False
+                if later is not None:
+                    break
+            elif self.write_of(state.document) == self.required:
+                if not is_later:
+                    # An older version drops the mark of a write, which the state has all the same.
+                    if beside is not None and self.write_of(beside.document) is None:
+                        return beside
+                    return older_snapshot(store, newest, state.document, state.commit)
+                later = state
+        return None if later is None else older_snapshot(store, newest, later.document, later.commit)
 
 
 # --- the newest state -----------------------------------------------------------------------------
@@ -282,10 +310,12 @@ def read_consistent(
             elif snapshots.pop(name, None) is None:  # it was deleted before
                 _gone.add((store.identity, uuid, ledger.last[uuid]))
         if not has_changed:
-            break  # a writer that keeps no records came between: the documents count
-    for partial in _partial_commits(snapshots):
+            # A writer that keeps no records came between: the documents count, also next time.
+            _agreed.update(_version(store, ledger, s) for s in snapshots.values())
+            break
+    for incomplete in _partial_commits(snapshots):
         # A warning, no error: a writer that died would make all reads fail until a repair.
-        _warn(uuid_prefix, store, partial, snapshots)
+        _warn(uuid_prefix, store, incomplete, snapshots)
     return snapshots
 
 
@@ -307,12 +337,22 @@ def _compare(
     else:
         ledger, owners = ledgers[owner] or Ledger(), {owner}
     last = {name: None if mark is None else mark.write for name, mark in marks.items()}
-    wrong = {name for name in snapshots.keys() - owners if ledger.last.get(snapshots[name].uuid) != last[name]}
+    wrong = {
+        name
+        for name in snapshots.keys() - owners
+        if ledger.last.get(snapshots[name].uuid) != last[name]
+        and _version(store, ledger, snapshots[name]) not in _agreed
+    }
     if is_whole:
         known = {snapshot.uuid for snapshot in snapshots.values()}
         missing = {uuid for uuid, write in ledger.last.items() if (store.identity, uuid, write) not in _gone} - known
         wrong |= {uuid.removeprefix(_uuid(uuid_prefix, "")) for uuid in missing}
     return ledger, wrong | owners if wrong else wrong
+
+
+def _version(store: Store, ledger: Ledger, snapshot: Snapshot) -> tuple[Hashable, str, Hashable, str | None]:
+    """A document of a dataset, and the write that the ledger names beside it."""
+    return store.identity, snapshot.uuid, snapshot.token, ledger.last.get(snapshot.uuid)
 
 
 def _uuid(uuid_prefix: str, name: str) -> str:

