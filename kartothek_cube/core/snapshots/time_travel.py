@@ -94,7 +94,8 @@ def check_as_of(as_of: object, argument: str = "as_of") -> AsOf | None:
     if as_of is None:
         return None
     raise InvalidType(
-        f"{argument} is a commit or tag (text) or a moment (datetime), not {type(as_of).__name__}: {as_of!r}."
+        f"{argument} is the id of a commit or a tag (text), or a moment (datetime), not {type(as_of).__name__}: "
+        f"{as_of!r}."
     )
 
 
