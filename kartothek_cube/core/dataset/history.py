@@ -22,12 +22,14 @@ from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, document_before
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.tag import TaggedState
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides, current_options
 from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.indexing import built_indices, file_entries
 from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
+from kartothek_cube.core.snapshots.tags import list_tags
 from kartothek_cube.core.snapshots.time_travel import PastState, is_wanted, known_since, older_snapshot, states
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.receipt import Receipt
@@ -55,6 +57,7 @@ _SCHEMA = pa.schema(
         ("removed", pa.int64()),
         ("cube", pa.string()),
         ("kept", pa.bool_()),
+        ("tags", pa.list_(pa.string())),
     ]
 )
 
@@ -97,7 +100,9 @@ def history(
         - ``added``, ``removed``: numbers of partitions, ``Int64``; null once history has expired. A
           replaced partition counts in both.
         - ``cube``: id of the cube write that contains the commit, or null.
-        - ``kept``: whether ``as_of=`` can read the state after the commit.
+        - ``kept``: whether ``as_of=`` can read the state after the commit by its id.
+        - ``tags``: list of the tags of the state, which read it in any case. A commit that history
+          has lost is listed as long as it has a tag.
 
     Raises
     ------
@@ -123,6 +128,9 @@ def history(
     with operation("history", options):
         source = dataset_ref(dataset_uuid, store, factory)
         newest = load_snapshot(source.store, source.uuid)
+        tags: dict[str | None, list[TaggedState]] = {}
+        for tag in list_tags(source.store, source.uuid):
+            tags.setdefault(tag.state.commit, []).append(tag.state)
         rows: list[tuple[object, ...]] = []
         # History ends at the first entry that cannot be read.
         with suppress(CorruptDocument):
@@ -139,8 +147,15 @@ def history(
             for commit in reversed(newest.chain)
             if commit.id not in kept
         )
-        columns = [dict(zip(_SCHEMA.names, row, strict=True)) for row in rows]
-        frame = to_frame(pa.Table.from_pylist(columns, schema=_SCHEMA))
+        known = {row[0] for row in rows}
+        rows.extend(
+            (commit, None, tagged[0].time, None, None, None, False)
+            for commit, tagged in sorted(tags.items(), key=lambda item: str(item[1][0].time), reverse=True)
+            if commit is not None and commit not in known
+        )
+        named = [(*row, [tag.name for tag in tags.get(str(row[0]), ())]) for row in rows]
+        frame = to_frame(pa.Table.from_pylist([dict(zip(_SCHEMA.names, row, strict=True)) for row in named], _SCHEMA))
+        frame["tags"] = frame["tags"].map(list).astype(object)  # not NumPy arrays
         # Nullable integers: with nulls, pandas would return floats.
         return frame.astype({"added": "Int64", "removed": "Int64"})
 

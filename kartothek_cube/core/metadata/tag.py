@@ -31,6 +31,7 @@ __all__ = [
     "is_tag_key",
     "is_tag_object",
     "may_be_tag",
+    "moved_state_key",
     "name_of_key",
     "names_text",
     "new_state_key",
@@ -167,6 +168,11 @@ def new_state_key(uuid: str, commit: str | None) -> str:
     # No two tags share a state: a state that has lost its tags may be about to be collected as
     # garbage, and grace protects only what is new.
     return f"{uuid}/{TAGS_FOLDER}/states/{commit or 'foreign'}-{new_id()}.json.zst"
+
+
+def moved_state_key(key: str, uuid: str) -> str:
+    """Key of a state in a dataset that is renamed."""
+    return f"{uuid}/{key.partition('/')[2]}"
 
 
 def is_tag_key(key: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.tag import Tag, TaggedState, names_text
@@ -12,7 +13,7 @@ from kartothek_cube.core.text import join_names
 from kartothek_cube.cube.cube import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED
 from kartothek_cube.errors import HistoryUnavailable
 
-__all__ = ["cube_tags", "known_cube_tag", "tag_of_members", "tagged_members"]
+__all__ = ["cube_tags", "known_cube_tag", "latest_state", "tag_of_members", "tagged_members"]
 
 
 def cube_tags(store: Store, seed: str) -> list[Tag]:
@@ -61,3 +62,9 @@ def tagged_members(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot
             f"Cube {uuid_prefix!r}: tag {name!r} has datasets that were deleted since: {join_names(gone)}."
         )
     return {i: states[snapshot.uuid] for i, snapshot in newest.items() if snapshot.uuid in states}
+
+
+def latest_state(members: Iterable[TaggedState]) -> TaggedState:
+    """The state with the last commit among those of a tag."""
+    unknown = datetime.min.replace(tzinfo=UTC)
+    return max(members, key=lambda state: (state.time or unknown, state.uuid))

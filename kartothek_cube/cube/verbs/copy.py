@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from kartothek_cube.core.arguments import converter_str, converter_str_set_optional
 from kartothek_cube.core.commit.commit import check_store_can_commit
+from kartothek_cube.core.maintenance.copied_tags import check_tags, joined_tags, put_tags
 from kartothek_cube.core.maintenance.copy import PreparedCopy, copy_files, prepare_copy, publish_copy, withdraw_copy
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -48,8 +50,8 @@ def copy_cube(
 
     The state of the datasets when the call begins is copied, without garbage. Everything is checked
     before the first file is written. The copies become visible when all files are complete, the
-    seed last, so that a new cube appears as a whole. Documents keep their encoding and metadata;
-    the history of a copy begins anew.
+    seed last, so that a new cube appears as a whole; then its tags with their states appear.
+    Documents keep their encoding and metadata; the history of a copy begins anew.
 
     Parameters
     ----------
@@ -221,7 +223,12 @@ def plan_cube_copy(
         )
     # The seed comes last: without it readers find no cube, so a new one appears whole.
     order = sorted(snapshots, key=lambda i: (i == cube.seed_dataset, i))
-    return {i: prepare_copy(source, snapshots[i], target, cube.ktk_dataset_uuid(i), overwrite=overwrite) for i in order}
+    copies = {
+        i: prepare_copy(source, snapshots[i], target, cube.ktk_dataset_uuid(i), overwrite=overwrite) for i in order
+    }
+    tags = joined_tags({i: copy.plan.tags for i, copy in copies.items()})
+    check_tags(target, (tag for i, copy in copies.items() if copy.replaces for tag in tags[i]))
+    return {i: replace(copy, plan=replace(copy.plan, tags=tags[i])) for i, copy in copies.items()}
 
 
 def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: Executor = THREADS) -> None:
@@ -251,6 +258,8 @@ def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: 
         raise MultiTableCommitAborted(
             f"Cube {cube.uuid_prefix!r} was not copied, nothing of the copy is visible. {error}"
         ) from error
+    for store in {copy.target.store for copy in copies.values()}:
+        put_tags(store, (tag for copy in copies.values() for tag in copy.plan.tags))
 
 
 def _take_back(copies: Mapping[str, PreparedCopy], begun: Sequence[str]) -> list[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.dataset.tags import tags_frame
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.tag import Tag, TaggedState, check_tag_name, may_be_tag
+from kartothek_cube.core.metadata.tag import Tag, check_tag_name, may_be_tag
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -32,14 +31,14 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.members.discovery import cube_of, load_cube, load_members
-from kartothek_cube.cube.members.tags import cube_tags, known_cube_tag
+from kartothek_cube.cube.members.tags import cube_tags, known_cube_tag, latest_state
 from kartothek_cube.errors import CommitOutcomeUnknown, HistoryUnavailable, InvalidRequest
 from kartothek_cube.typing import CubeState, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["drop_cube_tag", "latest_state", "list_cube_tags", "tag_cube"]
+__all__ = ["drop_cube_tag", "list_cube_tags", "tag_cube"]
 
 
 def tag_cube(
@@ -194,12 +193,6 @@ def list_cube_tags(cube: Cube | str, store: StoreLike, *, options: Overrides | N
         found = _cube(cube, opened)
         seed = load_snapshot(opened, found.ktk_dataset_uuid(found.seed_dataset)).uuid
         return tags_frame(latest_state(tag.members) for tag in cube_tags(opened, seed))
-
-
-def latest_state(members: Iterable[TaggedState]) -> TaggedState:
-    """The state with the last commit among those of a tag."""
-    unknown = datetime.min.replace(tzinfo=UTC)
-    return max(members, key=lambda state: (state.time or unknown, state.uuid))
 
 
 def drop_cube_tag(cube: Cube | str, store: StoreLike, name: str, *, options: Overrides | None = None) -> None:

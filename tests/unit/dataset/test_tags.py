@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
+import json
 from typing import Any
 
 import pandas as pd
@@ -17,7 +19,9 @@ from kartothek_cube.api.dataset import (
     connect,
     delete_dataset,
     drop_dataset_tag,
+    garbage_collect_dataset,
     hash_dataset,
+    history,
     list_dataset_tags,
     plan_table_scan,
     read_dataset_as_dataframes,
@@ -29,22 +33,29 @@ from kartothek_cube.api.dataset import (
     stream_table,
     tag_dataset,
     update_dataset_from_dataframes,
+    verify_dataset,
 )
+from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
 from kartothek_cube.core.metadata.tag import check_tag_name, is_state_key, is_tag_key, may_be_tag, tag_key
 from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
 from kartothek_cube.core.stores.contract import check_key
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import (
     AlreadyExists,
     CorruptDocument,
     DatasetNotFound,
+    ForeignWriterWarning,
     HistoryUnavailable,
     InvalidInput,
     InvalidType,
+    KeyNotFound,
 )
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.datasets import UUID
 
+NOW = options(grace=dt.timedelta(0), retain=dt.timedelta(0))
 NAMES = ["audit", "a b", "ä%", "v-2024.1", "states", "x" * 200, "2024", "fade", "日本"]
 
 
@@ -343,3 +354,120 @@ def test_an_overwrite_leaves_the_tags(store, commits):
     tag_dataset(UUID, store, "before")
     store_dataframes_as_dataset(store, UUID, [pa.table({"y": [1]})], overwrite=True)
     assert rows(store, "before") == [1, 3, 4]
+
+
+# --- what shows tags ------------------------------------------------------------------------------
+
+
+def test_history_shows_tags(store, commits):
+    tag_dataset(UUID, store, "first", as_of=commits[0])
+    tag_dataset(UUID, store, "again", as_of=commits[0])
+    assert history(UUID, store)["tags"].to_list() == [[], [], ["again", "first"]]
+    for i in range(40):
+        update_dataset_from_dataframes([frame((100 + i, "d", i))], store, UUID, delete_scope=[{"p": "d"}])
+    for key in store.list(f"{UUID}/_history/").keys:
+        store.delete(key)
+    last = history(UUID, store).iloc[-1]
+    assert (last["commit"], last["kept"], last["tags"]) == (commits[0], False, ["again", "first"])
+    assert pd.isna(last["parent"])
+
+
+def checks(store):
+    return {finding.check for finding in verify_dataset(UUID, store).findings}
+
+
+def test_verification_knows_tags(store, commits):
+    tag_dataset(UUID, store, "first", as_of=commits[0])
+    garbage_collect_dataset(UUID, store, options=NOW)
+    assert checks(store) == {"kept-for-tags"}
+    assert verify_dataset(UUID, store).clean
+
+
+def test_verification_names_tags_whose_files_are_gone(store, commits):
+    tag_dataset(UUID, store, "first", as_of=commits[0])
+    tag_dataset(UUID, store, "second", as_of=commits[1])
+    garbage_collect_dataset(UUID, store, options=NOW)
+    first, second = (load_snapshot_as_of(store, UUID, tag).document.files for tag in ("first", "second"))
+    (gone,) = first - second
+    store.delete(gone)  # as a garbage collection by kartothek does
+    (finding,) = verify_dataset(UUID, store).errors
+    assert (finding.check, finding.key) == ("tag-file", gone)
+    assert "'first' lacks 1 file of 2" in finding.message
+    with pytest.raises(KeyNotFound):
+        rows(store, "first")
+    assert rows(store, "second") == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("part", "check"), [("tag", "tag-unreadable"), ("state", "tag-state"), ("no state", "tag-state")]
+)
+def test_verification_names_damaged_tags(store, commits, part, check):
+    tag_dataset(UUID, store, "first", as_of=commits[0])
+    (state,) = [key for key in store.list(recursive=True).keys if is_state_key(key)]
+    if part == "no state":
+        store.delete(state)
+    else:
+        store.put(tag_key(UUID, "first") if part == "tag" else state, b"damaged")
+    (finding,) = verify_dataset(UUID, store).errors
+    assert finding.check == check
+    assert "drop_dataset_tag('uuid', store, 'first')" in finding.mend
+
+
+# --- foreign writers ------------------------------------------------------------------------------
+
+
+def commit_as_kartothek(store, number):
+    """What kartothek does: a new file, and the document without regard to commits."""
+    document = json.loads(store.get(document_key(UUID)))
+    key = f"{UUID}/table/p=z/{number}.parquet"
+    first = next(iter(document["partitions"].values()))["files"]["table"]
+    store.put(key, store.get(first))
+    document["partitions"][f"p=z/{number}"] = {"files": {"table": key}}
+    store.put(document_key(UUID), json.dumps(document).encode())
+
+
+def test_the_newest_state_of_a_foreign_writer_can_be_tagged(store, commits):
+    commit_as_kartothek(store, 1)
+    expected = rows(store)
+    tag_dataset(UUID, store, "foreign")
+    tag_dataset(UUID, store, "again", as_of="foreign")
+    listed = list_dataset_tags(UUID, store)
+    assert listed["commit"].isna().all()
+    assert listed["time"].isna().all()
+    with pytest.warns(ForeignWriterWarning):
+        update_dataset_from_dataframes([frame((5, "a", 50))], store, UUID, delete_scope=[{"p": "z"}])
+    garbage_collect_dataset(UUID, store, options=NOW)
+    assert rows(store, "foreign") == rows(store, "again") == expected
+    assert read_dataset_changes(UUID, store, "foreign").read_all().num_rows == 2
+
+
+def test_a_tag_outlives_foreign_commits(store, commits):
+    tag_dataset(UUID, store, "first", as_of=commits[0])
+    commit_as_kartothek(store, 1)
+    assert rows(store, "first") == [1, 2]
+    garbage_collect_dataset(UUID, store, options=NOW)
+    assert rows(store, "first") == [1, 2]
+    with pytest.raises(HistoryUnavailable):
+        tag_dataset(UUID, store, "second", as_of=commits[1])
+
+
+def test_a_dataset_that_lists_no_partitions_can_be_tagged(store):
+    data = {f"{UUID}/table/p={p}/1.parquet": frame((x, p, x)).drop(columns="p") for x, p in ((1, "a"), (2, "b"))}
+    for key, rows_of_file in data.items():
+        sink = io.BytesIO()
+        rows_of_file.to_parquet(sink)
+        store.put(key, sink.getvalue())
+    schema = pa.Schema.from_pandas(frame((1, "a", 1)))
+    store.put(f"{UUID}/table/_common_metadata", common_metadata_bytes(schema))
+    store.put(document_key(UUID), json.dumps({"dataset_metadata_version": 4, "dataset_uuid": UUID}).encode())
+    tag_dataset(UUID, store, "two")
+    store.put(f"{UUID}/table/p=c/1.parquet", store.get(f"{UUID}/table/p=a/1.parquet"))
+    assert rows(store) == [1, 1, 2]
+    assert rows(store, "two") == [1, 2]
+
+
+def test_documents_in_msgpack_and_with_embedded_indices(store):
+    store_dataframes_as_dataset(store, UUID, [FIRST], metadata_storage_format="msgpack")
+    tag_dataset(UUID, store, "first")
+    update_dataset_from_dataframes([SECOND], store, UUID)
+    assert rows(store, "first") == [1, 2]

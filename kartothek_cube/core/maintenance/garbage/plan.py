@@ -176,9 +176,7 @@ def read_pins(store: Store, keys: Iterable[str], policy: RetentionPolicy, known:
             document = decode_state(store.get(key), key)
         except (KeyNotFound, CorruptDocument):
             return frozenset()  # nobody can read this state; `verify_dataset` says so
-        columns = () if document.partitions is None else document.partitions.files.values()
-        files = {key for column in columns for key in column.drop_null().to_pylist()}
-        return frozenset(files | {key for key in document.indices.values() if isinstance(key, str)})
+        return frozenset(document.files | document.index_files)
 
     unread = sorted(named - known.states.keys())
     states = dict(zip(unread, map_in_threads(read, unread, store=store), strict=True))
