@@ -96,15 +96,25 @@ def dataset_columns(ctx: click.Context) -> Collection[str]:
 
 @_offering
 def commits(ctx: click.Context) -> Collection[str]:
-    """How the ids of the kept commits of the cube begin."""
+    """The tags of the cube, and how the ids of its kept commits begin."""
     from kartothek_cube.core.dataset.history import history
 
     loaded = _cube(ctx)
-    return {
+    ids = {
         commit[:_SHORT] for d in loaded.datasets.values() for commit in history(d.uuid, loaded.store)["commit"].dropna()
     }
+    return ids | set(tag_names(loaded))
 
 
+def tag_names(loaded: LoadedCube) -> list[str]:
+    """The names of the tags of a cube."""
+    from kartothek_cube.cube.members.tags import cube_tags
+
+    seed = loaded.cube.ktk_dataset_uuid(loaded.cube.seed_dataset)
+    return [tag.name for tag in cube_tags(loaded.store, seed)]
+
+
+tags = _offering(lambda ctx: tag_names(_cube(ctx)))
 dataset = _offering(lambda ctx: _cube(ctx).datasets)
 datasets = _offering(lambda ctx: _cube(ctx).datasets, several=True)
 stores = _offering(lambda ctx: store_names(session_of(ctx.find_root().params).skv))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["command", "commits_in", "commits_of", "history_lines", "resolved", "shortened", "whole_commit"]
 
 _SHORTEST, _SHORT = 4, 8
+_HEX = re.compile("[0-9a-f]+")
 _COLUMNS = ("time", "commit", "parent", "added", "removed", "cube", "kept")
-_HEAD = ("time", "dataset", "commit", "added", "removed", "cube", "kept")
+_HEAD = ("time", "dataset", "commit", "added", "removed", "cube", "kept", "tags")
 
 
 @cube_command("history", "", "seed --format json")
@@ -33,7 +35,7 @@ def command(session: Session, dataset: str | None) -> None:
 
     The newest first; of one DATASET, or of all. Commits of one write to several datasets share the
     id in the column `cube`. On a terminal ids are cut short; `undo` and --as-of take the beginning
-    of an id as well.
+    of an id as well. A commit with a tag is listed even if it can be read by the tag only.
     """
     with working(session):
         commits = commits_of(load_cube(session), dataset)
@@ -67,7 +69,7 @@ def commits_in(dataset_uuid: str, store: Store) -> Iterator[dict[str, Any]]:
         known = {column: row[column] for column in _COLUMNS if not pd.isna(row[column])}
         # pandas turns a column of integers with gaps into floats with NaN.
         known |= {column: int(known[column]) for column in ("added", "removed") if column in known}
-        known |= {"kept": bool(known.get("kept"))}
+        known |= {"kept": bool(known.get("kept")), "tags": list(row["tags"])}
         if "time" in known:
             known["time"] = known["time"].isoformat()
         yield {**dict.fromkeys(_COLUMNS), **known}
@@ -79,16 +81,19 @@ def whole_commit(as_of: str | None, commits: Callable[[], Iterable[Mapping[str, 
     Raises
     ------
     Failure
-        If it is neither a time nor the beginning of one id.
+        If it can only be the beginning of an id, and is none, or of several.
     """
+    from kartothek_cube.core.metadata.tag import may_be_tag
     from kartothek_cube.core.snapshots.time_travel import check_as_of
 
-    # What is shorter than an id of 32 characters, and no time, is the beginning of an id.
-    if as_of is None or len(as_of) >= 32 or isinstance(check_as_of(as_of), datetime):
+    # What is shorter than an id of 32 characters, and no time, may be the beginning of an id.
+    if as_of is None or len(as_of) >= 32 or isinstance(check_as_of(as_of), datetime) or not _HEX.fullmatch(as_of):
         return as_of
     try:
         return resolved(commits(), as_of)
     except Failure as error:
+        if may_be_tag(as_of):  # a short one
+            return as_of
         raise Failure(f"{error.message} A time is written as 2024-01-31 or 2024-01-31T12:00.") from error
 
 
@@ -138,6 +143,8 @@ def shortened(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def history_lines(commits: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """A table of commits."""
-    worded = ({**commit, "kept": "yes" if commit["kept"] else "no"} for commit in commits)
+    worded = (
+        {**commit, "kept": "yes" if commit["kept"] else "no", "tags": ", ".join(commit["tags"])} for commit in commits
+    )
     cells = (["" if row[name] is None else str(row[name]) for name in _HEAD] for row in worded)
     yield from table(_HEAD, cells, right=("added", "removed"))

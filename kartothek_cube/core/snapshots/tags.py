@@ -65,7 +65,7 @@ def known_tag(store: Store, uuid: str, name: str) -> Tag:
     if found is None:
         raise HistoryUnavailable(
             f"Dataset {uuid!r} has no tag {name!r}: {names_text(name, tag_names(store, uuid))} "
-            "`history` lists commits and tags."
+            "`history` lists commits and tags. A time is written as 2024-01-31 or 2024-01-31T12:00."
         )
     return found
 

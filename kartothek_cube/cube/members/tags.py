@@ -36,7 +36,7 @@ def known_cube_tag(uuid_prefix: str, store: Store, seed: str | None, name: str) 
     alone = "" if found is None else f" Only its seed {seed!r} has a tag of this name, from tag_dataset."
     raise HistoryUnavailable(
         f"Cube {uuid_prefix!r} has no tag {name!r}: {names_text(name, names)}{alone} "
-        "as_of= takes a tag, a moment in ISO form, or the id of a commit."
+        "A time is written as 2024-01-31 or 2024-01-31T12:00."
     )
 
 
