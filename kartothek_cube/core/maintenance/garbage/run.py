@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 
 from kartothek_cube.core.io.file_format import INDEX_SUFFIX
 from kartothek_cube.core.maintenance.garbage.first_seen import (
@@ -175,7 +176,9 @@ def sweep(store: Store, scope: GarbageScope, *, dry_run: bool, executor: Executo
             # Whoever tags an older state looks afterwards whether its history entries are still
             # there. So they go first, and the tags are listed once they are gone: either that look
             # misses an entry and the tag is withdrawn, or the tag is in this listing.
-            plan = plan.without(read_pins(store, (e.key for e in _listed(store, plan, TAGS_FOLDER)), policy, pins))
+            plan = plan.without(
+                read_pins(store, (e.key for e in _listed(store, chain(*rest), TAGS_FOLDER)), policy, pins)
+            )
         for phase in plan.phases()[1:]:
             list(map_files(store.delete, phase, executor=executor, store=store, phase=DELETE_FILES))
         remove_temporary_files(store, temporary, grace_start)
@@ -204,15 +207,15 @@ def _plan_again(
     # Right before the deletion: a commit may have named a file since the first pass. Documents are
     # read before history, as a commit that supersedes a file writes its history entry first.
     unnamed = scope.list_unnamed()
-    history = read_history(store, _listed(store, first, HISTORY_FOLDER), history)
+    history = read_history(store, _listed(store, (f.key for f in first.old), HISTORY_FOLDER), history)
     second = plan_garbage(unnamed, history, marked, policy, pins)
     candidates = {f.key for f in first.old}
     return GarbagePlan([f for f in second.old if f.key in candidates], second.waiting, second.pending)
 
 
-def _listed(store: Store, plan: GarbagePlan, folder: str) -> list[Entry]:
-    """What one folder has in each dataset of which a plan removes something."""
-    owners = sorted({f.key.partition("/")[0] for f in plan.old if "/" in f.key})
+def _listed(store: Store, keys: Iterable[str], folder: str) -> list[Entry]:
+    """What one folder has in each of the datasets of some keys."""
+    owners = sorted({key.partition("/")[0] for key in keys if "/" in key})
     listings = map_in_threads(lambda o: store.list(f"{o}/{folder}/", recursive=True).entries, owners, store=store)
     return [entry for entries in listings for entry in entries]
 
