@@ -1,4 +1,4 @@
-"""A model was trained a month ago. Which data has it seen?
+"""A model was trained a month ago, and somebody asks which data it has seen.
 
 The state of the cube gets the name of the model when it is trained. The cube goes on: days
 are appended, a month is corrected, small files are merged, garbage is collected. The tag
