@@ -35,7 +35,7 @@ def command(session: Session, dataset: str | None) -> None:
 
     The newest first; of one DATASET, or of all. Commits of one write to several datasets share the
     id in the column `cube`. On a terminal ids are cut short; `undo` and --as-of take the beginning
-    of an id as well. A commit with a tag is listed even if it can be read by the tag only.
+    of an id as well. A commit with a tag is kept as long as it has one.
     """
     with working(session):
         commits = commits_of(load_cube(session), dataset)

@@ -100,9 +100,9 @@ def history(
         - ``added``, ``removed``: numbers of partitions, ``Int64``; null once history has expired. A
           replaced partition counts in both.
         - ``cube``: id of the cube write that contains the commit, or null.
-        - ``kept``: whether ``as_of=`` can read the state after the commit by its id.
-        - ``tags``: list of the tags of the state, which read it in any case. A commit that history
-          has lost is listed as long as it has a tag.
+        - ``kept``: whether ``as_of=`` can read the state after the commit.
+        - ``tags``: list of the tags of the state. A commit that history has lost is kept and listed
+          as long as it has one.
 
     Raises
     ------
@@ -143,13 +143,13 @@ def history(
         kept = {row[0] for row in rows}
         # The document's chain of commits reaches further back than the history entries.
         rows.extend(
-            (commit.id, commit.parent, commit.time, None, None, commit.cube and commit.cube.id, False)
+            (commit.id, commit.parent, commit.time, None, None, commit.cube and commit.cube.id, commit.id in tags)
             for commit in reversed(newest.chain)
             if commit.id not in kept
         )
         known = {row[0] for row in rows}
         rows.extend(
-            (commit, None, tagged[0].time, None, None, None, False)
+            (commit, None, tagged[0].time, None, None, None, True)
             for commit, tagged in sorted(tags.items(), key=lambda item: str(item[1][0].time), reverse=True)
             if commit is not None and commit not in known
         )

@@ -72,7 +72,8 @@ def tag_state(store: Store, uuid: str, name: str, as_of: AsOf | None) -> Tag:
     replaced = free_place(store, uuid, name)
     newest = load_snapshot(store, uuid)
     origin = known_tag(store, uuid, str(as_of)) if may_be_tag(as_of) else None
-    snapshot = newest if as_of is None else snapshot_at(store, newest, as_of if origin is None else origin.state)
+    target = as_of if origin is None else origin.state
+    snapshot = newest if target is None else snapshot_at(store, newest, target, only_history=True)
     plan = plan_tag(store, newest, snapshot, name, origin=origin, replaced=replaced)
     put_state(store, plan)
     put_tag(store, plan)
@@ -174,7 +175,8 @@ def check_pinned(store: Store, plan: PlannedTag) -> None:
         return
     newest = load_snapshot(store, state.uuid)
     if state.commit is not None:
-        snapshot_at(store, newest, state.commit)
+        # Not by a tag, which would be this one.
+        snapshot_at(store, newest, state.commit, only_history=True)
     elif not newest.has_foreign_commit or fingerprint(newest.partitions) != fingerprint(plan.snapshot.partitions):
         raise HistoryUnavailable(
             f"Dataset {state.uuid!r} was changed while its newest state was being tagged. The state was of a writer "

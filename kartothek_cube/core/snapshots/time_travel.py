@@ -17,7 +17,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
 from kartothek_cube.core.metadata.tag import TaggedState, may_be_tag
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.snapshots.tags import known_tag, read_state
+from kartothek_cube.core.snapshots.tags import known_tag, list_tags, read_state
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptDocument, HistoryUnavailable, InvalidType, KeyNotFound
 
@@ -136,15 +136,17 @@ def load_snapshot_as_of(store: Store, uuid: str, as_of: object = None) -> Snapsh
     return newest if target is None else snapshot_at(store, newest, target)
 
 
-def snapshot_at(store: Store, newest: Snapshot, as_of: Target) -> Snapshot:
+def snapshot_at(store: Store, newest: Snapshot, as_of: Target, *, only_history: bool = False) -> Snapshot:
     """The snapshot at ``as_of``, found from the newest one; errors as of `load_snapshot_as_of`.
+
+    A commit that history has lost is found by its tag, unless ``only_history`` counts.
 
     Raises
     ------
     BeforeCreation
         For a moment before the dataset was created.
     """
-    (found,) = _snapshots(store, newest, [as_of])
+    (found,) = _snapshots(store, newest, [as_of], only_history=only_history)
     return found.snapshot
 
 
@@ -169,7 +171,9 @@ def _order(before: _Found, after: _Found) -> int:
     return (before.age is not None) - (after.age is not None)
 
 
-def _snapshots(store: Store, newest: Snapshot, targets: Sequence[Target | None]) -> list[_Found]:
+def _snapshots(
+    store: Store, newest: Snapshot, targets: Sequence[Target | None], *, only_history: bool = False
+) -> list[_Found]:
     """The state at each target."""
     last = newest.chain[-1].time if newest.chain and not newest.has_foreign_commit else None
     found: dict[Target | None, _Found] = {as_of: _tagged(store, newest, as_of) for as_of in targets if _is_tag(as_of)}
@@ -188,6 +192,12 @@ def _snapshots(store: Store, newest: Snapshot, targets: Sequence[Target | None])
         oldest = PastState(commit.id, commit.parent, commit.time, commit.cube, newest.document, entry)
         if entry is not None:
             entries.append(entry)
+    lost = [as_of for as_of in rest if isinstance(as_of, str) and as_of not in found]
+    if lost and not only_history:
+        pinned = {tag.state.commit: tag.state for tag in list_tags(store, newest.uuid)}
+        found |= {as_of: _tagged(store, newest, pinned[as_of]) for as_of in lost if as_of in pinned}
+        if found.keys() >= set(targets):
+            return [found[as_of] for as_of in targets]
     missing = next(as_of for as_of in rest if as_of not in found)
     target = missing.isoformat() if isinstance(missing, datetime) else f"commit {missing!r}"
     is_first = oldest.entry is not None and oldest.entry.before is None

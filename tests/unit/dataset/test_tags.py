@@ -153,9 +153,19 @@ def test_a_tag_keeps_its_state_after_history_has_lost_it(store, commits):
     tag_dataset(UUID, store, "first", as_of=commits[0])
     for key in store.list(f"{UUID}/_history/").keys:
         store.delete(key)
+    assert rows(store, commits[0]) == rows(store, "first") == [1, 2]
+    with pytest.raises(HistoryUnavailable):
+        rows(store, commits[1])
+    with pytest.raises(HistoryUnavailable):
+        tag_dataset(UUID, store, "second", as_of=commits[0])
+    drop_dataset_tag(UUID, store, "first")
     with pytest.raises(HistoryUnavailable):
         rows(store, commits[0])
-    assert rows(store, "first") == [1, 2]
+
+
+def test_the_indices_of_a_state_that_history_has_lost_are_used(store, commits):
+    tag_dataset(UUID, store, "first", as_of=commits[0])
+    garbage_collect_dataset(UUID, store, options=NOW)
     assert read_table(UUID, store, predicates=[[("i1", "==", 20)]], as_of="first")["x"].to_list() == [2]
 
 
@@ -368,7 +378,8 @@ def test_history_shows_tags(store, commits):
     for key in store.list(f"{UUID}/_history/").keys:
         store.delete(key)
     last = history(UUID, store).iloc[-1]
-    assert (last["commit"], last["kept"], last["tags"]) == (commits[0], False, ["again", "first"])
+    assert (last["commit"], last["kept"], last["tags"]) == (commits[0], True, ["again", "first"])
+    assert rows(store, commits[0]) == [1, 2]
     assert pd.isna(last["parent"])
 
 
