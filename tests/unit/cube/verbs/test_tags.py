@@ -18,6 +18,7 @@ from kartothek_cube.api.cube import (
     collect_stats,
     connect,
     count_cube,
+    cube_report,
     delete_cube,
     describe_cube,
     drop_cube_tag,
@@ -33,6 +34,7 @@ from kartothek_cube.api.cube import (
     scan_cube,
     stream_cube,
     tag_cube,
+    verify_cube,
 )
 from kartothek_cube.api.dataset import (
     drop_dataset_tag,
@@ -43,6 +45,7 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.core.metadata.tag import decode_tag, encode_tag, is_tag_key, is_tag_object, tag_key
 from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import (
     AlreadyExists,
@@ -436,3 +439,34 @@ def test_two_tag_one_name_at_a_time():
                 assert len(rows(store, "mine")) == (5 if errors[0] is None else 4)
             for uuid in (SEED_UUID, E_UUID):
                 assert len(list_dataset_tags(uuid, store)) == len(listed)
+
+
+# --- what shows tags ------------------------------------------------------------------------------
+
+
+def test_the_description_and_the_report_show_tags(store, moments):
+    assert "tags" not in repr(describe_cube("cube", store))
+    tag_cube(CUBE, store, "model <7>")
+    tag_cube(CUBE, store, "first", as_of=moments[0][0])
+    tag_dataset(E_UUID, store, "alone")
+    described = describe_cube("cube", store)
+    assert described.tags == ("first", "model <7>")
+    assert "  tags        first, model <7>\n" in repr(described)
+    assert "model &lt;7&gt;" in described._repr_html_()
+    assert '"tags": [' in described.to_json()
+    report = cube_report(CUBE, store)
+    assert [(tag.name, tag.datasets) for tag in report.facts.tags] == [("first", 1), ("model <7>", 2)]
+    assert "<h2>Tags</h2>" in report
+    assert "model &lt;7&gt;" in report
+
+
+def test_verification_of_a_cube_knows_tags(store, moments):
+    tag_cube(CUBE, store, "mine", as_of=moments[1][0])
+    cleanup_cube(CUBE, store, options=NOW)
+    assert verify_cube(CUBE, store).clean
+    gone = load_snapshot_as_of(store, SEED_UUID, "mine").document.files - load_snapshot(store, SEED_UUID).document.files
+    for key in gone:
+        store.delete(key)
+    (finding,) = verify_cube(CUBE, store).errors
+    assert (finding.check, finding.dataset) == ("tag-file", SEED_UUID)
+    assert "drop_cube_tag" in finding.mend
