@@ -22,7 +22,17 @@ from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.stores.contract import Store, Version
 from kartothek_cube.errors import CorruptDocument, HistoryUnavailable, KeyNotFound
 
-__all__ = ["StoredTag", "find_tag", "known_tag", "list_tags", "read_state", "read_tag", "stored_tags", "tag_names"]
+__all__ = [
+    "StoredTag",
+    "find_tag",
+    "is_vain",
+    "known_tag",
+    "list_tags",
+    "read_state",
+    "read_tag",
+    "stored_tags",
+    "tag_names",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +83,18 @@ def known_tag(store: Store, uuid: str, name: str) -> Tag:
 def _counting(store: Store, tags: Sequence[Tag]) -> list[Tag]:
     """Those of some tags that count."""
     shares = [tag for tag in tags if tag.is_share]
-    whole = map_in_threads(lambda tag: read_tag(store, str(tag.seed), tag.name), shares, store=store)
-    vain = {tag.id for tag, seed in zip(shares, whole, strict=True) if seed is None or seed.tag.id != tag.id}
-    return [tag for tag in tags if tag.id not in vain]
+    vain = zip(shares, map_in_threads(lambda tag: is_vain(store, tag), shares, store=store), strict=True)
+    ids = {tag.id for tag, is_one in vain if is_one}
+    return [tag for tag in tags if tag.id not in ids]
+
+
+def is_vain(store: Store, share: Tag) -> bool:
+    """Whether the seed does not have the tag to which a share belongs; one call."""
+    try:
+        whole = read_tag(store, str(share.seed), share.name)
+    except CorruptDocument:
+        return False  # unknown, and the state of the share can be read
+    return whole is None or whole.tag.id != share.id
 
 
 def tag_names(store: Store, uuid: str) -> list[str]:

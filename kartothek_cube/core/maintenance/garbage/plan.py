@@ -27,7 +27,7 @@ from kartothek_cube.core.metadata.history_entry import HISTORY_FOLDER, decode_en
 from kartothek_cube.core.metadata.naming import SCHEMA_FILE
 from kartothek_cube.core.metadata.tag import Tag, decode_state, is_state_key, is_tag_key, is_tag_object
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.snapshots.tags import read_tag, stored_tags
+from kartothek_cube.core.snapshots.tags import is_vain, stored_tags
 from kartothek_cube.core.stores.contract import Entry, Store
 from kartothek_cube.errors import CorruptDocument, KeyNotFound
 
@@ -164,8 +164,8 @@ def read_pins(store: Store, keys: Iterable[str], policy: RetentionPolicy, known:
     old = {
         key: t for key, t in tags.items() if isinstance(t, Tag) and t.is_share and policy.is_old(t.made, policy.grace)
     }
-    whole = map_in_threads(lambda tag: read_tag(store, str(tag.seed), tag.name), old.values(), store=store)
-    vain = {key for (key, tag), seed in zip(old.items(), whole, strict=True) if seed is None or seed.tag.id != tag.id}
+    are_vain = map_in_threads(lambda tag: is_vain(store, tag), old.values(), store=store)
+    vain = {key for key, is_one in zip(old, are_vain, strict=True) if is_one}
     named = {tag.state.key for key, tag in tags.items() if isinstance(tag, Tag) and key not in vain}
     # What an unreadable tag names is unknown, so every state beside it counts as tagged.
     doubtful = tuple(key.rpartition("/")[0] for key, tag in tags.items() if isinstance(tag, CorruptDocument))

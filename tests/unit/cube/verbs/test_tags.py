@@ -39,6 +39,7 @@ from kartothek_cube.api.cube import (
 from kartothek_cube.api.dataset import (
     drop_dataset_tag,
     garbage_collect_dataset,
+    history,
     list_dataset_tags,
     read_table,
     tag_dataset,
@@ -49,6 +50,7 @@ from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import (
     AlreadyExists,
+    CorruptDocument,
     HistoryUnavailable,
     InvalidInput,
     InvalidRequest,
@@ -324,6 +326,20 @@ def test_a_share_without_its_tag_is_none_and_goes_after_grace(store, moments):
     assert tag_key(E_UUID, "mine") in removed
     cleanup_cube(CUBE, store, options=NOW)
     assert tagged(store) == []
+
+
+def test_a_damaged_tag_of_the_cube_is_no_end_of_its_shares(store, moments):
+    tag_cube(CUBE, store, "mine", as_of=moments[1][0])
+    good = store.get(tag_key(SEED_UUID, "mine"))
+    store.put(tag_key(SEED_UUID, "mine"), b"{")
+    assert history(E_UUID, store)["tags"].iloc[-1] == ["mine"]
+    assert len(read_table(E_UUID, store, as_of="mine")) == 2
+    with pytest.raises(CorruptDocument, match="mine"):
+        rows(store, "mine")
+    assert list_cube_tags(CUBE, store).empty
+    cleanup_cube(CUBE, store, options=NOW)
+    store.put(tag_key(SEED_UUID, "mine"), good)
+    assert rows(store, "mine") == moments[1][1]
 
 
 @pytest.mark.parametrize("make", ["tag_cube", "tag_dataset"])
