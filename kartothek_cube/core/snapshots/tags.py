@@ -24,6 +24,7 @@ from kartothek_cube.errors import CorruptDocument, HistoryUnavailable, KeyNotFou
 
 __all__ = [
     "StoredTag",
+    "",
     "find_tag",
     "is_vain",
     "known_tag",
