@@ -24,7 +24,6 @@ from kartothek_cube.errors import CorruptDocument, HistoryUnavailable, KeyNotFou
 
 __all__ = [
     "StoredTag",
-    "",
     "find_tag",
     "is_vain",
     "known_tag",
