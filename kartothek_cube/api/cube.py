@@ -42,6 +42,7 @@ from kartothek_cube.cube.verbs.query import iter_cube, load_group, plan_cube_que
 from kartothek_cube.cube.verbs.report import CubeReport, cube_report
 from kartothek_cube.cube.verbs.stats import collect_stats
 from kartothek_cube.cube.verbs.stream import count_cube, run_plan, stream_cube
+from kartothek_cube.cube.verbs.tags import drop_cube_tag, list_cube_tags, tag_cube
 from kartothek_cube.cube.verbs.verify import verify_cube
 from kartothek_cube.engines.verbs import connect, scan_cube
 
@@ -89,8 +90,10 @@ __all__ = [
     "describe_cube",
     "describe_cube_changes",
     "drop_cube_index",
+    "drop_cube_tag",
     "extend_cube",
     "iter_cube",
+    "list_cube_tags",
     "list_cubes",
     "load_group",
     "open_cube",
@@ -102,6 +105,7 @@ __all__ = [
     "run_plan",
     "scan_cube",
     "stream_cube",
+    "tag_cube",
     "undo_cube",
     "update_cube",
     "verify_cube",

@@ -27,6 +27,7 @@ from kartothek_cube.core.dataset.read import (
 from kartothek_cube.core.dataset.rows import delete_rows, merge_dataset, update_rows
 from kartothek_cube.core.dataset.scan_plan import ScanPlan, plan_table_scan
 from kartothek_cube.core.dataset.staged_partitions import StagedPartitions
+from kartothek_cube.core.dataset.tags import drop_dataset_tag, list_dataset_tags, tag_dataset
 from kartothek_cube.core.dataset.write import (
     create_empty_dataset_header,
     store_dataframes_as_dataset,
@@ -85,12 +86,14 @@ __all__ = [
     "create_empty_dataset_header",
     "delete_dataset",
     "delete_rows",
+    "drop_dataset_tag",
     "empty_dataframe_from_schema",
     "ensure_store",
     "garbage_collect_dataset",
     "hash_dataset",
     "history",
     "lazy_store",
+    "list_dataset_tags",
     "list_datasets",
     "make_meta",
     "merge_dataset",
@@ -109,6 +112,7 @@ __all__ = [
     "store_dataframes_as_dataset",
     "store_dataframes_as_dataset__iter",
     "stream_table",
+    "tag_dataset",
     "undo",
     "update_dataset_from_dataframes",
     "update_dataset_from_dataframes__iter",

@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, str] = {
     "report": "Write what there is to see of the cube as one HTML page.",
     "sql": "Run SQL over the cubes of the store, once or at a prompt.",
     "stats": "Count partitions, files, bytes and rows of each dataset.",
+    "tag": "Name a state of the cube, which keeps it; list or drop names.",
     "undo": "Take a write to the cube back, or a commit of one DATASET.",
     "verify": "Say what is wrong with the cube.",
 }

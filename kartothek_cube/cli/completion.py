@@ -96,14 +96,24 @@ def dataset_columns(ctx: click.Context) -> Collection[str]:
 
 @_offering
 def commits(ctx: click.Context) -> Collection[str]:
-    """How the ids of the kept commits and writes of the cube begin."""
+    """The tags of the cube, and how the ids of its kept commits and writes begin."""
     from kartothek_cube.core.dataset.history import history
 
     loaded = _cube(ctx)
     known = (history(dataset.uuid, loaded.store) for dataset in loaded.datasets.values())
-    return {name[:_SHORT] for table in known for column in ("commit", "cube") for name in table[column].dropna()}
+    ids = {name[:_SHORT] for table in known for column in ("commit", "cube") for name in table[column].dropna()}
+    return ids | set(tag_names(loaded))
 
 
+def tag_names(loaded: LoadedCube) -> list[str]:
+    """The names of the tags of a cube."""
+    from kartothek_cube.cube.members.tags import cube_tags
+
+    seed = loaded.cube.ktk_dataset_uuid(loaded.cube.seed_dataset)
+    return [tag.name for tag in cube_tags(loaded.store, seed)]
+
+
+tags = _offering(lambda ctx: tag_names(_cube(ctx)))
 dataset = _offering(lambda ctx: _cube(ctx).datasets)
 datasets = _offering(lambda ctx: _cube(ctx).datasets, several=True)
 stores = _offering(lambda ctx: store_names(session_of(ctx.find_root().params).skv))

@@ -192,7 +192,9 @@ def yes(function: F) -> F:
 def as_of(function: F) -> F:
     """``--as-of``."""
     text = (
-        "The cube as it was then: a commit, or how its id begins (`history` lists them), "
+        "The cube as it was then: a tag (`tag` lists them), a commit, or how its id begins (`history` lists them), "
         "or a time such as 2024-01-31T12:00."
     )
-    return click.option("--as-of", metavar="<commit or time>", shell_complete=completion.commits, help=text)(function)
+    return click.option("--as-of", metavar="<tag, commit or time>", shell_complete=completion.commits, help=text)(
+        function
+    )

@@ -75,7 +75,7 @@ def scan_cube(
         Dimension columns of the frame. With fewer than the cube has, each projected cell comes
         once, and payload that depends on other dimensions is left out.
     as_of : str or datetime, optional
-        A moment, or the id of a commit, as in `query_cube`.
+        A moment, a tag, or the id of a commit, as in `query_cube`.
     options : optional
         Settings for this call and for reading the frame, from `options`.
 
@@ -141,7 +141,7 @@ def scan_dataset(
     table : str, default "table"
         The table.
     as_of : str or datetime, optional
-        A moment, or the id of a commit, as in `read_table`.
+        A moment, a tag, or the id of a commit, as in `read_table`.
     options : optional
         Settings for this call and for reading the frame, from `options`.
 
@@ -195,8 +195,8 @@ def connect(store: StoreLike, *, as_of: AsOf | None = None, options: Overrides |
     store : str, path, store or callable
         The store, in any form that `open_store` takes.
     as_of : str or datetime, optional
-        A moment, or the id of a commit: all statements see this state. By default each statement
-        sees the newest state.
+        A moment, a tag, or the id of a commit: all statements see this state. By default each
+        statement sees the newest state.
     options : optional
         Settings for all statements of the connection, from `options`.
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from kartothek_cube.core.commit import apply, commit, staged_files
 from kartothek_cube.core.maintenance.garbage import run as garbage
+from kartothek_cube.core.snapshots import tagging
 from kartothek_cube.core.stores.contract import Listing
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.wrappers import WRITES, StoreView
@@ -31,7 +32,7 @@ class Clock:
 def use_clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(garbage, "_now", lambda: clock.time)
-    for module in (apply, commit, receipt, stage, staged_files):
+    for module in (apply, commit, receipt, stage, staged_files, tagging):
         monkeypatch.setattr(module, "datetime", clock)
     return clock
 

@@ -158,6 +158,13 @@ def first_commit(s: Any, z: Z) -> object:
     return str(dataset_api.history(UUID, s)["commit"].iloc[-1])
 
 
+def tagged(s: Any, z: Z) -> None:
+    """H tags of the newest state."""
+    stored(s, z)
+    for n in range(z.H):
+        dataset_api.tag_dataset(UUID, s, f"tag {n}")
+
+
 def before_append(s: Any, z: Z) -> object:
     """The last commit before an append of N."""
     stored(s, z)
@@ -488,16 +495,16 @@ DATASET_CASES = [
         "copy_dataset",
         "inside a store",
         lambda s, z, g: api.copy_dataset(UUID, s, "new"),
-        "4+2*T get_versioned, 2 contains, I+P*T copy, 1+T put_if",
-        "3+2*T get_versioned, 1 changed, 2 contains, I+P*T copy, 1+T put_if",
+        "4+2*T get_versioned, 2 contains, 1 list, I+P*T copy, 1+T put_if",
+        "3+2*T get_versioned, 1 changed, 2 contains, 1 list, I+P*T copy, 1+T put_if",
         make=stored,
     ),
     Case(
         "copy_dataset",
         "to another store: the source",
         lambda s, z, g: api.copy_dataset(UUID, s, target_store=MemoryStore()),
-        "1 get_versioned, I+P*T tail, I+P*T ranges",
-        "1 changed, I+P*T tail, I+P*T ranges",
+        "1 get_versioned, 1 list, I+P*T tail, I+P*T ranges",
+        "1 changed, 1 list, I+P*T tail, I+P*T ranges",
         make=stored,
     ),
     Case(
@@ -511,8 +518,8 @@ DATASET_CASES = [
         "rename_dataset",
         "",
         lambda s, z, g: api.rename_dataset(UUID, s, "new"),
-        "10+2*T get_versioned, 1 changed, 2 contains, 1 list, 2 leftovers, I+P*T copy, 2+T put_if, 2+I+P*T+T+H delete",
-        "9+2*T get_versioned, 2 changed, 2 contains, 1 list, 2 leftovers, I+P*T copy, 2+T put_if, 2+I+P*T+T+H delete",
+        "10+2*T get_versioned, 1 changed, 2 contains, 2 list, 2 leftovers, I+P*T copy, 2+T put_if, 2+I+P*T+T+H delete",
+        "9+2*T get_versioned, 2 changed, 2 contains, 2 list, 2 leftovers, I+P*T copy, 2+T put_if, 2+I+P*T+T+H delete",
         make=stored,
     ),
     Case(
@@ -535,11 +542,49 @@ DATASET_CASES = [
         "garbage_collect_dataset",
         "G files, no history kept",
         lambda s, z, g: api.garbage_collect_dataset(UUID, s, options=NOW),
-        "1 get_versioned, 2 changed, H get, 2 list, 2 leftovers, G+H delete",
-        "3 changed, H get, 2 list, 2 leftovers, G+H delete",
+        "1 get_versioned, 2 changed, H get, 3 list, 2 leftovers, G+H delete",
+        "3 changed, H get, 3 list, 2 leftovers, G+H delete",
         make=with_garbage,
     ),
-    read("history", "", lambda s, z, g: api.history(UUID, s), "1 get_versioned, H get", "1 changed, H get"),
+    Case(
+        "tag_dataset",
+        "",
+        lambda s, z, g: api.tag_dataset(UUID, s, "tag"),
+        "2 get_versioned, 1 changed, 1 put, 1 put_if",
+        "1 get_versioned, 2 changed, 1 put, 1 put_if",
+        make=stored,
+    ),
+    read(
+        "list_dataset_tags",
+        "H tags",
+        lambda s, z, g: api.list_dataset_tags(UUID, s),
+        "1 get_versioned, 1 list, H get",
+        "1 changed, 1 list, H get",
+        make=tagged,
+    ),
+    Case(
+        "drop_dataset_tag",
+        "",
+        lambda s, z, g: api.drop_dataset_tag(UUID, s, "tag 0"),
+        "3 get_versioned, 2 delete",
+        "2 get_versioned, 1 changed, 2 delete",
+        make=tagged,
+    ),
+    read(
+        "read_table",
+        "`as_of` a tag, however old",
+        lambda s, z, g: api.read_table(UUID, s, as_of="tag 0"),
+        "2 get_versioned, 1 get, P tail",
+        "1 changed, 1 get_versioned, 1 get, P tail",
+        make=tagged,
+    ),
+    read(
+        "history",
+        "",
+        lambda s, z, g: api.history(UUID, s),
+        "1 get_versioned, 1 list, H get",
+        "1 changed, 1 list, H get",
+    ),
     read(
         "read_table",
         "`as_of` the first of H commits",
@@ -621,6 +666,13 @@ def built(s: Any, z: Z) -> None:
     for n in range(1, z.H):
         for name in frames(z, 1):
             dataset_api.update_dataset_from_dataframes([], s, f"cube++{name}", metadata={"n": n})
+
+
+def built_tagged(s: Any, z: Z) -> None:
+    """H tags of the newest state."""
+    built(s, z)
+    for n in range(z.H):
+        cube_api.tag_cube(cube_of(z), s, f"tag {n}")
 
 
 def built_pairs(s: Any, z: Z) -> None:
@@ -755,7 +807,13 @@ CUBE_CASES = [
         "D get_versioned, 1+D list, D*P tail",
         "D changed, 1+D list, D*P tail",
     ),
-    look("describe_cube", "", lambda s, z, g: cubes.describe_cube("cube", s), *PLANNED),
+    look(
+        "describe_cube",
+        "",
+        lambda s, z, g: cubes.describe_cube("cube", s),
+        "D get_versioned, 2 list",
+        "D changed, 2 list",
+    ),
     look(
         "describe_cube_changes",
         "all partitions",
@@ -793,13 +851,13 @@ CUBE_CASES = [
         "cube_report",
         "",
         lambda s, z, g: cubes.cube_report(cube_of(z), s),
-        "D get_versioned, D contains, 1+D list, D+D*H get, I+D*P tail",
+        "D get_versioned, D contains, 2+D list, D+D*H get, I+D*P tail",
     ),
     look(
         "cube_report",
         "`rows=False`",
         lambda s, z, g: cubes.cube_report("cube", s, rows=False),
-        "D get_versioned, D contains, 1+D list, D+D*H get, I tail",
+        "D get_versioned, D contains, 2+D list, D+D*H get, I tail",
     ),
     Case(
         "build_cube",
@@ -926,8 +984,8 @@ CUBE_CASES = [
         "copy_cube",
         "the source",
         lambda s, z, g: cubes.copy_cube(cube_of(z), s, MemoryStore()),
-        "1 list, 1 contains, D get_versioned, I+D*P tail, I+D*P ranges",
-        "1 list, 1 contains, D changed, I+D*P tail, I+D*P ranges",
+        "1+D list, 1 contains, D get_versioned, I+D*P tail, I+D*P ranges",
+        "1+D list, 1 contains, D changed, I+D*P tail, I+D*P ranges",
         make=built,
     ),
     Case(
@@ -936,6 +994,38 @@ CUBE_CASES = [
         lambda s, z, g: cubes.copy_cube(cube_of(z), g, s),
         "1 list, 1 delete, 4*D get_versioned, 2*D contains, 1 put, I+D*P put_file, 2*D put_if",
         make=lambda s, z: another(built, z),
+    ),
+    Case(
+        "tag_cube",
+        "",
+        lambda s, z, g: cubes.tag_cube(cube_of(z), s, "tag"),
+        "2 list, 4*D-2 get_versioned, 2*D changed, D put, D put_if",
+        "2 list, 3*D-2 get_versioned, 3*D changed, D put, D put_if",
+        make=built,
+    ),
+    look(
+        "list_cube_tags",
+        "H tags",
+        lambda s, z, g: cubes.list_cube_tags(cube_of(z), s),
+        "1 get_versioned, 1 list, H get",
+        "1 changed, 1 list, H get",
+        make=built_tagged,
+    ),
+    Case(
+        "drop_cube_tag",
+        "",
+        lambda s, z, g: cubes.drop_cube_tag(cube_of(z), s, "tag 0"),
+        "3+D get_versioned, 2*D delete",
+        "2+D get_versioned, 1 changed, 2*D delete",
+        make=built_tagged,
+    ),
+    look(
+        "plan_cube_query",
+        "`as_of` a tag, however old",
+        lambda s, z, g: cubes.plan_cube_query(cube_of(z), s, as_of="tag 0"),
+        "1 list, 1+D get_versioned, D get",
+        "1 list, 1 get_versioned, D changed, D get",
+        make=built_tagged,
     ),
     Case(
         "cleanup_cube",
@@ -949,8 +1039,8 @@ CUBE_CASES = [
         "cleanup_cube",
         "G files, no history kept",
         lambda s, z, g: cubes.cleanup_cube(cube_of(z), s, options=NOW),
-        "3+D list, D get_versioned, 2*D changed, D*H get, 1 leftovers, G+D*H delete",
-        "3+D list, 3*D changed, D*H get, 1 leftovers, G+D*H delete",
+        "4+D list, D get_versioned, 2*D changed, D*H get, 1 leftovers, G+D*H delete",
+        "4+D list, 3*D changed, D*H get, 1 leftovers, G+D*H delete",
         make=built_with_garbage,
     ),
     Case(

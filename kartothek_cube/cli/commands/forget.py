@@ -46,14 +46,16 @@ BEYOND_REACH = (
 
 @cube_command("forget", "--where 'CUSTOMER_ID == 7' --dry-run", "--where 'CUSTOMER_ID in (7, 8)' --yes")
 @where
+@click.option("--drop-tags", is_flag=True, help="Drop all tags, whose states may have the cells.")
 @yes_or_dry_run
 @click.pass_obj
-def command(session: Session, where: tuple[str, ...], dry_run: bool, yes: bool) -> None:
+def command(session: Session, where: tuple[str, ...], drop_tags: bool, dry_run: bool, yes: bool) -> None:
     """Delete cells, and every file and state that still has them.
 
     First `delete-rows`, then `cleanup` with --grace and --retain of zero: no byte of the cells
     stays in the store. The whole history of the cube goes, too, so that no older state can be read
-    and nothing can be undone. Readers and writers that are running fail. Call it again if it was
+    and nothing can be undone. Readers and writers that are running fail. Tags keep older states: as
+    long as there are any, it refuses, unless --drop-tags is given. Call it again if it was
     interrupted. On a terminal it shows what would be done, and asks.
     """
     check_answer(dry_run=dry_run, yes=yes)
@@ -65,6 +67,13 @@ def command(session: Session, where: tuple[str, ...], dry_run: bool, yes: bool) 
             # Of an older version: a second deletion would not find what the seed has lost.
             text = "Take it back first: `forget` removes the history that this needs. Nothing was deleted."
             raise Failure(f"{warning} {text}") from None
+    with working(session):
+        tags = _tags(loaded)
+    if tags and not drop_tags:
+        raise Failure(
+            f"Tags keep older states, which may have the cells: {_names(tags)}. Give --drop-tags, "
+            "or drop them by `tag NAME --drop` (of a single dataset: drop_dataset_tag). Nothing was deleted."
+        )
     asks = not (dry_run or yes)
     if dry_run or asks:
         # The files that the deletion would replace are no garbage yet, so they are counted apart.
@@ -72,18 +81,50 @@ def command(session: Session, where: tuple[str, ...], dry_run: bool, yes: bool) 
             planned = delete(True)
             garbage = _clean_up(loaded, dry_run=True)
         if dry_run:
-            _show(session, planned, garbage, dry_run=True)
+            _show(session, planned, garbage, tags, dry_run=True)
             return
         if not session.json:
             for line in _rows(planned):
                 echo(line)
-        confirm(_question(session.prefix, planned, garbage), loaded.store, yes=False)
+        confirm(_question(session.prefix, planned, garbage, tags), loaded.store, yes=False)
     with working(session):
         # If the deletion fails, no history is lost.
         done = delete(False)
+        _drop(loaded, tags)
         # Also where no row matches: an interrupted call may have left the files.
         garbage = _clean_up(loaded, dry_run=False)
-    _show(session, done, garbage, dry_run=False, asked=asks)
+    _show(session, done, garbage, tags, dry_run=False, asked=asks)
+
+
+def _tags(loaded: LoadedCube) -> list[tuple[str, str | None]]:
+    """The names of all tags: of the cube, and with the uuid those of single datasets."""
+    from kartothek_cube.core.metadata.tag import Tag, tag_key
+    from kartothek_cube.core.snapshots.tags import list_tags, stored_tags, tag_names
+
+    found: list[tuple[str, str | None]] = []
+    for uuid in (dataset.uuid for dataset in loaded.datasets.values()):
+        counting = {tag.name: tag for tag in list_tags(loaded.store, uuid)}
+        found += [(name, None if tag.seed else uuid) for name, tag in counting.items() if tag.seed in (None, uuid)]
+        rest = {tag_key(uuid, name): name for name in tag_names(loaded.store, uuid) if name not in counting}
+        # An unreadable tag keeps every tagged state. A share that does not count is garbage.
+        stored = stored_tags(loaded.store, rest)
+        found += [(rest[key], uuid) for key, tag in stored.items() if tag is not None and not isinstance(tag, Tag)]
+    return sorted(found, key=str)
+
+
+def _names(tags: Iterable[tuple[str, str | None]]) -> str:
+    return ", ".join(name if uuid is None else f"{name} of {uuid}" for name, uuid in tags)
+
+
+def _drop(loaded: LoadedCube, tags: Iterable[tuple[str, str | None]]) -> None:
+    from kartothek_cube.core.dataset.tags import drop_dataset_tag
+    from kartothek_cube.cube.verbs.tags import drop_cube_tag
+
+    for name, uuid in tags:
+        if uuid is None:
+            drop_cube_tag(loaded.cube, loaded.store, name)
+        else:
+            drop_dataset_tag(uuid, loaded.store, name)
 
 
 def _clean_up(loaded: LoadedCube, *, dry_run: bool) -> CleanupReport:
@@ -96,18 +137,28 @@ def _clean_up(loaded: LoadedCube, *, dry_run: bool) -> CleanupReport:
     )
 
 
-def _question(prefix: str, planned: Reports, garbage: CleanupReport) -> str:
+def _question(prefix: str, planned: Reports, garbage: CleanupReport, tags: Sequence[tuple[str, str | None]]) -> str:
     rows = f"Delete {deleted_rows(planned)} of cube {prefix}, then remove" if changes_rows(planned) else "Remove"
     files = f" and {pluralize(len(garbage.removed), 'file')} of older states" if garbage.removed else ""
+    names = f" and the tags {_names(tags)}" if tags else ""
     return (
-        f"{rows} all history{files}? No older state can be read or restored any more, "
+        f"{rows} all history{files}{names}? No older state can be read or restored any more, "
         "and readers and writers that are running fail."
     )
 
 
-def _show(session: Session, reports: Reports, garbage: CleanupReport, *, dry_run: bool, asked: bool = False) -> None:
+def _show(
+    session: Session,
+    reports: Reports,
+    garbage: CleanupReport,
+    tags: Sequence[tuple[str, str | None]],
+    *,
+    dry_run: bool,
+    asked: bool = False,
+) -> None:
     value: dict[str, Any] = description(reports, dry_run=dry_run)
     value |= {name: [entry.key for entry in getattr(garbage, name)] for name in ("removed", "waiting")}
+    value["dropped_tags"] = [_names([tag]) for tag in tags]
     value["beyond_reach"] = BEYOND_REACH
     show(session, value, lambda: forgotten_lines(reports, garbage, dry_run=dry_run, asked=asked))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -31,8 +32,9 @@ __all__ = [
 ]
 
 _SHORTEST, _SHORT = 4, 8
+_HEX = re.compile("[0-9a-f]+")
 _COLUMNS = ("time", "commit", "parent", "added", "removed", "cube", "kept")
-_HEAD = ("time", "dataset", "commit", "added", "removed", "cube", "kept")
+_HEAD = ("time", "dataset", "commit", "added", "removed", "cube", "kept", "tags")
 _HEAD_OF_CUBE = ("time", "datasets", "commit", "added", "removed", "tags", "kept")
 
 
@@ -44,7 +46,8 @@ def command(session: Session, dataset: str | None) -> None:
 
     The newest first; those that are kept can be read and undone. A write to several datasets is one
     row; in the history of a DATASET its id is in the column `cube`. On a terminal ids are cut
-    short; `undo` and --as-of take the beginning of an id as well.
+    short; `undo` and --as-of take the beginning of an id as well. What has a tag is kept as long as
+    it has one.
     """
     with working(session):
         loaded = load_cube(session)
@@ -104,16 +107,19 @@ def whole_commit(as_of: str | None, commits: Callable[[], Iterable[Mapping[str, 
     Raises
     ------
     Failure
-        If it is neither a time nor the beginning of one id.
+        If it can only be the beginning of an id, and is none, or of several.
     """
+    from kartothek_cube.core.metadata.tag import may_be_tag
     from kartothek_cube.core.snapshots.time_travel import check_as_of
 
-    # What is shorter than an id of 32 characters, and no time, is the beginning of an id.
-    if as_of is None or len(as_of) >= 32 or isinstance(check_as_of(as_of), datetime):
+    # What is shorter than an id of 32 characters, and no time, may be the beginning of an id.
+    if as_of is None or len(as_of) >= 32 or isinstance(check_as_of(as_of), datetime) or not _HEX.fullmatch(as_of):
         return as_of
     try:
         return resolved(commits(), as_of)
     except Failure as error:
+        if may_be_tag(as_of):  # a short one
+            return as_of
         raise Failure(f"{error.message} A time is written as 2024-01-31 or 2024-01-31T12:00.") from error
 
 

@@ -30,9 +30,9 @@ def command(session: Session, new_name: str, dataset: str | None, dry_run: bool,
     """Give the cube, or one of its datasets, another name.
 
     Each dataset is copied inside the store, then its original is deleted; the seed comes last. If
-    that is interrupted, call it again. Histories begin anew.
+    that is interrupted, call it again. Histories begin anew, tags stay.
     """
-    from kartothek_cube.core.dataset.copy import rename_dataset
+    from kartothek_cube.core.maintenance.rename import rename_dataset
 
     with working(session):
         loaded = load_cube(session)
@@ -42,7 +42,7 @@ def command(session: Session, new_name: str, dataset: str | None, dry_run: bool,
         confirm(f"Rename {', '.join(f'{old} to {new}' for old, new in names.items())}?", loaded.store, yes=yes)
         with working(session):
             for old, new in names.items():
-                rename_dataset(old, loaded.store, new)
+                rename_dataset(loaded.store, old, new, names if dataset is None else None)
     show(session, {"dry_run": dry_run, "renamed": names}, lambda: rename_lines(names, dry_run=dry_run))
 
 

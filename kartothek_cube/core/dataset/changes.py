@@ -62,7 +62,7 @@ def read_dataset_changes(
     store : str, path, store or callable
         The store, in any form that `open_store` takes.
     since, until : str or datetime
-        The older and the later state: the id of a commit, or a moment, as ``as_of`` of
+        The older and the later state: the id of a commit, a tag, or a moment, as ``as_of`` of
         `read_table`. Without ``until``, the newest state.
     columns, predicates, table
         As in `read_table`.

@@ -28,9 +28,9 @@ def copy_dataset(
     """Copy a dataset, under another name or to another store.
 
     The copy has the state at the begin of the call, without garbage, and becomes visible when all
-    files are stored. It keeps the encoding of the document and the metadata with
-    ``creation_time``; its history starts anew. Inside one store the store itself copies the files;
-    between two stores they are streamed. See the page *Maintenance*.
+    files are stored; then it gets the tags, each with its state. It keeps the encoding of the
+    document and the metadata with ``creation_time``; its history starts anew. Inside one store the
+    store itself copies the files; between two stores they are streamed. See the page *Maintenance*.
 
     Parameters
     ----------

@@ -25,12 +25,14 @@ from kartothek_cube.core.metadata.document import OWN_PREFIX
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, document_before
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.tag import TaggedState
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides, current_options
 from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.indexing import built_indices, file_entries
 from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
+from kartothek_cube.core.snapshots.tags import list_tags
 from kartothek_cube.core.snapshots.time_travel import PastState, is_wanted, known_since, older_snapshot, states
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.receipt import Receipt
@@ -58,6 +60,7 @@ _SCHEMA = pa.schema(
         ("removed", pa.int64()),
         ("cube", pa.string()),
         ("kept", pa.bool_()),
+        ("tags", pa.list_(pa.string())),
     ]
 )
 
@@ -142,6 +145,8 @@ def history(
           replaced partition counts in both.
         - ``cube``: id of the cube write that contains the commit, or null.
         - ``kept``: whether ``as_of=`` can read the state after the commit.
+        - ``tags``: list of the tags of the state. A commit that history has lost is kept and listed
+          as long as it has one.
 
     Raises
     ------
@@ -166,10 +171,22 @@ def history(
     """
     with operation("history", options):
         source = dataset_ref(dataset_uuid, store, factory)
+        tags: dict[str | None, list[TaggedState]] = {}
+        for tag in list_tags(source.store, source.uuid):
+            tags.setdefault(tag.state.commit, []).append(tag.state)
         commits = past_commits(source.store, load_snapshot(source.store, source.uuid))
-        rows = [(c.id, c.parent, c.time, c.added, c.removed, c.cube and c.cube.id, c.kept) for c in commits]
-        columns = [dict(zip(_SCHEMA.names, row, strict=True)) for row in rows]
-        frame = to_frame(pa.Table.from_pylist(columns, schema=_SCHEMA))
+        rows: list[tuple[object, ...]] = [
+            (c.id, c.parent, c.time, c.added, c.removed, c.cube and c.cube.id, c.kept or c.id in tags) for c in commits
+        ]
+        known = {commit.id for commit in commits}
+        rows.extend(
+            (commit, None, tagged[0].time, None, None, None, True)
+            for commit, tagged in sorted(tags.items(), key=lambda item: str(item[1][0].time), reverse=True)
+            if commit is not None and commit not in known
+        )
+        named = [(*row, [tag.name for tag in tags.get(str(row[0]), ())]) for row in rows]
+        frame = to_frame(pa.Table.from_pylist([dict(zip(_SCHEMA.names, row, strict=True)) for row in named], _SCHEMA))
+        frame["tags"] = frame["tags"].map(list).astype(object)  # not NumPy arrays
         # Nullable integers: with nulls, pandas would return floats.
         return frame.astype({"added": "Int64", "removed": "Int64"})
 

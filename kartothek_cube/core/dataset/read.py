@@ -88,8 +88,8 @@ def read_table(
     factory : DatasetFactory, optional
         Instead of ``dataset_uuid`` and ``store``: the dataset as the factory has loaded it.
     as_of : str or datetime, optional
-        Id of a commit, or a moment (without a zone: UTC): read this past state. `history` lists the
-        commits.
+        Id of a commit, a tag, or a moment (without a zone: UTC): read this past state. `history`
+        lists commits and tags.
     options : optional
         Settings for this call, from `options`.
 

@@ -402,7 +402,7 @@ class DatasetMetadata(DatasetMetadataBase):
         load_all_indices : bool, default False
             Whether to load all indices.
         as_of : str or datetime, optional
-            Id of a commit, or a moment (without a zone: UTC): read this past state, with its
+            Id of a commit, a tag, or a moment (without a zone: UTC): read this past state, with its
             schemas.
 
         Raises

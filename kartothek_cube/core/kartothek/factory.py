@@ -88,7 +88,7 @@ class DatasetFactory(DatasetMetadataBase):
     load_dataset_metadata : bool, default True
         Whether to keep the user metadata.
     as_of : str or datetime, optional
-        Id of a commit, or a moment (without a zone: UTC): load this past state, not the newest.
+        Id of a commit, a tag, or a moment (without a zone: UTC): load this past state.
 
     Raises
     ------

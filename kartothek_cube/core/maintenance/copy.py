@@ -15,6 +15,14 @@ import pyarrow as pa
 from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.commit.cube_writes import decided_state
 from kartothek_cube.core.io.file_format import check_named_key, file_suffix
+from kartothek_cube.core.maintenance.copied_tags import (
+    CopiedTag,
+    check_tags,
+    moved_tag,
+    put_states,
+    put_tags,
+    tagged_states,
+)
 from kartothek_cube.core.maintenance.delete import is_own_key
 from kartothek_cube.core.metadata.commit_log import (
     COMMITS_KEY,
@@ -33,6 +41,7 @@ from kartothek_cube.core.metadata.naming import check_uuid, document_key, index_
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.schema_file import common_metadata_bytes, embedded_schemas
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.tag import Tag
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
 from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.runtime.telemetry import record
@@ -59,7 +68,7 @@ _BLOCK = 8 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """The key of each copied file by its source key, and the document of the copy.
+    """The key of each copied file by its source key, the document of the copy, and its tags.
 
     ``commit`` is the id of the only commit of the copy; None if the copy has no commit list.
     """
@@ -67,9 +76,19 @@ class CopyPlan:
     files: Mapping[str, str]
     document: Document
     commit: str | None
+    tags: tuple[CopiedTag, ...] = ()
 
 
-def plan_copy(snapshot: Snapshot, uuid: str, taken: frozenset[str], now: datetime, *, embed: bool) -> CopyPlan:
+def plan_copy(
+    snapshot: Snapshot,
+    uuid: str,
+    taken: frozenset[str],
+    now: datetime,
+    *,
+    embed: bool,
+    tagged: Sequence[tuple[Tag, Document]] = (),
+    renamed: Mapping[str, str] | None = None,
+) -> CopyPlan:
     """Plan the copy of a snapshot under another uuid.
 
     Parameters
@@ -84,33 +103,51 @@ def plan_copy(snapshot: Snapshot, uuid: str, taken: frozenset[str], now: datetim
         For new keys of index files outside of the source's folder (UTC, naive).
     embed : bool
         Whether the document embeds the schema and a commit list that begins here.
+    tagged : sequence of (Tag, Document)
+        The tags of the source with their states, which name only index files that exist.
+    renamed : Mapping of str to str, optional
+        If a whole cube is renamed, the new uuid of each dataset by the old one.
     """
-    used, document = {*taken}, snapshot.document
-    files = {key: _claim(_data_key(key, snapshot.uuid, uuid, table), used) for key, table in _data_files(snapshot)}
-    for column, key in document.indices.items():
-        if isinstance(key, str):
-            files[key] = _claim(_moved(key, snapshot.uuid, uuid) or index_key(uuid, column, now), used)
-    indices = {column: files[key] if isinstance(key, str) else key for column, key in document.indices.items()}
-    partitions = None
-    if document.partitions is not None:
-        columns = {
-            table: pa.array([files.get(key) for key in column.to_pylist()], type=pa.string())
-            for table, column in document.partitions.files.items()
-        }
-        partitions = PartitionColumns(document.partitions.labels, columns)
+    used, files, document = {*taken}, dict[str, str](), snapshot.document
+    # A file that several states name is copied once.
+    for each in (replace(document, partitions=snapshot.partitions), *(state for _, state in tagged)):
+        for key, table in _data_files(each.partitions):
+            if key not in files:
+                files[key] = _claim(_data_key(key, snapshot.uuid, uuid, table), used)
+        for column, key in each.indices.items():
+            if isinstance(key, str) and key not in files:
+                files[key] = _claim(_moved(key, snapshot.uuid, uuid) or index_key(uuid, column, now), used)
+    copied = _moved_document(document, uuid, files)
     own = (COMMITS_KEY, SCHEMA_KEY, MOVING_KEY, MARK_KEY, LEDGER_KEY)
     metadata = {k: v for k, v in document.metadata.items() if k not in own}
     commit = new_id() if embed else None
     if commit is not None:
-        first = Commit(commit, None, fingerprint(partitions), datetime.now(UTC))
+        first = Commit(commit, None, fingerprint(copied.partitions), datetime.now(UTC))
         metadata[COMMITS_KEY] = extend_chain((), first, foreign=False)
         metadata[SCHEMA_KEY] = embedded_schemas(snapshot.schemas)
-    return CopyPlan(files, Document(uuid, metadata, document.partition_keys, indices, partitions), commit)
+    tags = tuple(
+        CopiedTag(moved_tag(tag, uuid, renamed or {}), _moved_document(state, uuid, files), tag)
+        for tag, state in tagged
+    )
+    return CopyPlan(files, replace(copied, metadata=metadata), commit, tags)
 
 
-def _data_files(snapshot: Snapshot) -> list[tuple[str, str]]:
+def _moved_document(document: Document, uuid: str, files: Mapping[str, str]) -> Document:
+    """The document with the keys and the uuid of the copy."""
+    indices = {column: files[key] if isinstance(key, str) else key for column, key in document.indices.items()}
+    partitions = document.partitions
+    if partitions is not None:
+        columns = {
+            table: pa.array([files.get(key) for key in column.to_pylist()], type=pa.string())
+            for table, column in partitions.files.items()
+        }
+        partitions = PartitionColumns(partitions.labels, columns)
+    return replace(document, uuid=uuid, indices=indices, partitions=partitions)
+
+
+def _data_files(partitions: PartitionColumns | None) -> list[tuple[str, str]]:
     """Key and table of each data file, each key once."""
-    files = snapshot.partitions.files
+    files = (partitions or empty_partitions()).files
     tables = {key: table for table, keys in files.items() for key in keys.to_pylist() if key is not None}
     return list(tables.items())
 
@@ -220,16 +257,28 @@ def copy_snapshot(
     *,
     overwrite: bool = False,
     executor: Executor = THREADS,
+    renamed: Mapping[str, str] | None = None,
 ) -> Snapshot:
-    """Copy a snapshot and return the snapshot of the copy; errors as of `copy_dataset`."""
-    copy = prepare_copy(source, snapshot, target, uuid, overwrite=overwrite)
+    """Copy a snapshot and return the snapshot of the copy; errors as of `copy_dataset`.
+
+    ``renamed`` as in `plan_copy`.
+    """
+    copy = prepare_copy(source, snapshot, target, uuid, overwrite=overwrite, renamed=renamed)
+    check_tags(target, copy.plan.tags if copy.replaces else ())
     copy_files([copy], executor)
     publish_copy(copy)
+    put_tags(target, copy.plan.tags)
     return load_snapshot(target, uuid)
 
 
 def prepare_copy(
-    source: Store, snapshot: Snapshot, target: Store, uuid: str, *, overwrite: bool = False
+    source: Store,
+    snapshot: Snapshot,
+    target: Store,
+    uuid: str,
+    *,
+    overwrite: bool = False,
+    renamed: Mapping[str, str] | None = None,
 ) -> PreparedCopy:
     """Plan the copy of a snapshot; errors as of `copy_dataset`. Nothing is written."""
     documents = [stored for key in document_keys(uuid) if (stored := find_document(target, key)) is not None]
@@ -244,11 +293,13 @@ def prepare_copy(
         raise AlreadyExists(
             f"Dataset {uuid!r} exists in the store {target.name}. "
             "Give overwrite=True to replace it, or delete it first. "
-            "If it is the result of a copy or rename that was interrupted, it is complete."
+            "If it is the result of a copy or rename that was interrupted, it is complete, but it may lack tags."
         )
     replaced = documents[0] if documents else None
     place = _Target(target, uuid, replaced, documents[1] if len(documents) > 1 else None, unseen)
-    data_keys = [key for key, _ in _data_files(snapshot)]
+    data_keys = [key for key, _ in _data_files(snapshot.partitions)]
+    tagged = tagged_states(source, snapshot)
+    data_keys += [key for _, state in tagged for key in state.files]
     for key in (*data_keys, *(key for key in snapshot.document.indices.values() if isinstance(key, str))):
         check_named_key(key, snapshot.uuid)
     if snapshot.document.partitions is None:
@@ -262,7 +313,8 @@ def prepare_copy(
     # No swap covers a document and its schema files. So a document that replaces another one
     # embeds its schema.
     is_embedded = replaced is not None or not snapshot.has_foreign_commit
-    plan = plan_copy(snapshot, uuid, taken, datetime.now(UTC).replace(tzinfo=None), embed=is_embedded)
+    now = datetime.now(UTC).replace(tzinfo=None)
+    plan = plan_copy(snapshot, uuid, taken, now, embed=is_embedded, tagged=tagged, renamed=renamed)
     if (old := replaced or unseen) is not None:
         kept = {k: v for k, v in old.document.metadata.items() if replaced is not None or k == LEDGER_KEY}
         records = records_after(None, uuid, None, "", kept)
@@ -279,7 +331,7 @@ def prepare_copy(
 
 def _check_target_is_empty(snapshot: Snapshot, target: _Target) -> None:
     """Check the target of an implicit dataset: each data file there becomes one of the copy."""
-    expected = {_data_key(key, snapshot.uuid, target.uuid, table) for key, table in _data_files(snapshot)}
+    expected = {_data_key(key, snapshot.uuid, target.uuid, table) for key, table in _data_files(snapshot.partitions)}
     keys = target.store.list(f"{target.uuid}/", recursive=True).keys
     surplus = [k for k in keys if is_data_key(k) and k not in expected]
     if surplus or target.replaced is not None:
@@ -299,6 +351,7 @@ def copy_files(copies: Sequence[PreparedCopy], executor: Executor = THREADS) -> 
     target = copies[0].target.store if copies else None
     list(map_files(_copy_file, files, executor=executor, store=target, phase=Phase("copy", "files")))
     for copy in copies:
+        put_states(copy.target.store, copy.plan.tags)
         if not copy.replaces:
             _put_schemas(copy.target.store, copy.schemas)
 
@@ -309,7 +362,7 @@ def _copy_file(file: tuple[Store, str, Store, str, str]) -> None:
         record(files_written=1, bytes_written=_transfer(source, key, target, new_key))
     except (KeyNotFound, FileNotFoundError):
         raise KeyNotFound(
-            f"The file {key!r}, which dataset {dataset!r} names, is not in the store {source.name}; "
+            f"The file {key!r}, which dataset {dataset!r} or one of its tags names, is not in the store {source.name}; "
             "if it was removed since the copy began, copy again. The copy does not exist."
         ) from None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.commit.cube_writes import abort_pending
 from kartothek_cube.core.maintenance.convert import lock_for_move
@@ -18,8 +20,10 @@ from kartothek_cube.errors import CommitConflict, InvalidInput
 __all__ = ["is_nearly_renamed", "rename_dataset"]
 
 
-def rename_dataset(store: Store, uuid: str, new_uuid: str) -> Snapshot:
+def rename_dataset(store: Store, uuid: str, new_uuid: str, renamed: Mapping[str, str] | None = None) -> Snapshot:
     """Copy a dataset inside its store, then delete the original; return the renamed snapshot.
+
+    If it is one of the datasets of a cube that are ``renamed``, the tags of the cube go with it.
 
     Raises
     ------
@@ -38,7 +42,7 @@ def rename_dataset(store: Store, uuid: str, new_uuid: str) -> Snapshot:
         check_store_can_commit(store)
         abort_pending(store, uuid)  # its writer must not commit to a dataset that is gone
         snapshot = load_snapshot(store, uuid)
-        copied = copy_snapshot(store, snapshot, store, new_uuid)
+        copied = copy_snapshot(store, snapshot, store, new_uuid, renamed=renamed)
         state = copied.chain[-1].id if copied.chain else fingerprint(copied.document.partitions)
         try:
             # From here on nobody can commit to the original: no commit is lost with it.

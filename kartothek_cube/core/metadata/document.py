@@ -130,6 +130,17 @@ class Document:
     partitions: PartitionColumns | None = None
 
     @property
+    def files(self) -> set[str]:
+        """Keys of the data files that it names."""
+        columns = () if self.partitions is None else self.partitions.files.values()
+        return {key for column in columns for key in column.drop_null().to_pylist()}
+
+    @property
+    def index_files(self) -> set[str]:
+        """Keys of the index files that it names."""
+        return {key for key in self.indices.values() if isinstance(key, str)}
+
+    @property
     def user_metadata(self) -> dict[str, Any]:
         """A copy of the metadata without the library's own entries."""
         return deepcopy({k: v for k, v in self.metadata.items() if not str(k).startswith(OWN_PREFIX)})

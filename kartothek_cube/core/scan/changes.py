@@ -48,7 +48,7 @@ def check_since(since: object) -> AsOf:
     """
     checked = check_as_of(since, "since")
     if checked is None:
-        raise InvalidType("since is the id of a commit (text) or a moment (datetime), not None.")
+        raise InvalidType("since is the id of a commit or a tag (text), or a moment (datetime), not None.")
     return checked
 
 

@@ -12,9 +12,11 @@ from kartothek_cube.core.metadata.commit_log import Commit, CubeCommit, fingerpr
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, document_before_all
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.tag import TaggedState, may_be_tag
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.past_state import past_snapshot, read_entry
+from kartothek_cube.core.snapshots.tags import known_tag, list_tags, read_state
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptDocument, HistoryUnavailable, InvalidType
 
@@ -23,6 +25,7 @@ __all__ = [
     "BeforeCreation",
     "PastState",
     "StatePair",
+    "Target",
     "check_as_of",
     "is_wanted",
     "known_since",
@@ -34,7 +37,10 @@ __all__ = [
 ]
 
 AsOf: TypeAlias = str | datetime
-"""The id of a commit, or a moment, which is UTC if it has no zone."""
+"""The id of a commit, the name of a tag, or a moment, which is UTC if it has no zone."""
+
+Target: TypeAlias = AsOf | TaggedState
+"""What ``as_of=`` means for one dataset; a tagged state if the tag has been looked up already."""
 
 _READ_AHEAD = 16
 
@@ -56,9 +62,9 @@ class PastState:
 
 
 def check_as_of(as_of: object, argument: str = "as_of") -> AsOf | None:
-    """The id of a commit, or a moment with its zone; ``argument`` is its name for errors.
+    """A commit or tag, or a moment with its zone; ``argument`` is its name for errors.
 
-    Text in ISO form is a moment: ids have another form.
+    Text in ISO form is a moment: ids have another form, and tags may not have it.
 
     Raises
     ------
@@ -84,7 +90,8 @@ def check_as_of(as_of: object, argument: str = "as_of") -> AsOf | None:
     if as_of is None:
         return None
     raise InvalidType(
-        f"{argument} is the id of a commit (text) or a moment (datetime), not {type(as_of).__name__}: {as_of!r}."
+        f"{argument} is the id of a commit or a tag (text), or a moment (datetime), not {type(as_of).__name__}: "
+        f"{as_of!r}."
     )
 
 
@@ -99,37 +106,47 @@ class StatePair(NamedTuple):
     order: int
 
 
+class _Found(NamedTuple):
+    """A state, the number of commits since (None if not known), and the time of its commit."""
+
+    snapshot: Snapshot
+    age: int | None
+    time: datetime | None
+
+
 class BeforeCreation(HistoryUnavailable):
     """The dataset did not exist at the moment of ``as_of``."""
 
 
 def load_snapshot_as_of(store: Store, uuid: str, as_of: object = None) -> Snapshot:
-    """The snapshot of a dataset after a commit or at a moment; None is the newest.
+    """The snapshot of a dataset after a commit, of a tag, or at a moment; None is the newest.
 
     Raises
     ------
     DatasetNotFound
         If the dataset does not exist now.
     HistoryUnavailable
-        If the history does not reach back so far, or has no such commit.
+        If the history does not reach back so far, or has no such commit or tag.
     """
     target, newest = check_as_of(as_of), load_snapshot(store, uuid)
     return newest if target is None else snapshot_at(store, newest, target)
 
 
-def snapshot_at(store: Store, newest: Snapshot, as_of: AsOf) -> Snapshot:
+def snapshot_at(store: Store, newest: Snapshot, as_of: Target, *, only_history: bool = False) -> Snapshot:
     """The snapshot at ``as_of``, found from the newest one; errors as of `load_snapshot_as_of`.
+
+    A commit that history has lost is found by its tag, unless ``only_history`` counts.
 
     Raises
     ------
     BeforeCreation
         For a moment before the dataset was created.
     """
-    ((_, snapshot),) = _snapshots(store, newest, [as_of])
-    return snapshot
+    (found,) = _snapshots(store, newest, [as_of], only_history=only_history)
+    return found.snapshot
 
 
-def snapshots_between(store: Store, newest: Snapshot, since: AsOf, until: AsOf | None) -> StatePair:
+def snapshots_between(store: Store, newest: Snapshot, since: Target, until: Target | None) -> StatePair:
     """The states at ``since`` and ``until`` (None: the newest), found in one walk.
 
     Raises
@@ -137,26 +154,47 @@ def snapshots_between(store: Store, newest: Snapshot, since: AsOf, until: AsOf |
     HistoryUnavailable
         If the history does not reach back to one of them.
     """
-    (age, before), (later, after) = _snapshots(store, newest, [since, until])
-    return StatePair(before, after, later - age)
+    before, after = _snapshots(store, newest, [since, until])
+    return StatePair(before.snapshot, after.snapshot, _order(before, after))
 
 
-def _snapshots(store: Store, newest: Snapshot, targets: Sequence[AsOf | None]) -> list[tuple[int, Snapshot]]:
-    """The snapshot at each target, and the number of commits since."""
-    found = {as_of: (0, newest) for as_of in targets if as_of is None or _is_newest(newest, as_of)}
+def _order(before: _Found, after: _Found) -> int:
+    if before.age is not None and after.age is not None:
+        return after.age - before.age
+    # A tag may name a state that history has lost. Then only the clocks of the writers tell.
+    if before.time is not None and after.time is not None:
+        return (before.time > after.time) - (before.time < after.time)
+    return (before.age is not None) - (after.age is not None)
+
+
+def _snapshots(
+    store: Store, newest: Snapshot, targets: Sequence[Target | None], *, only_history: bool = False
+) -> list[_Found]:
+    """The state at each target."""
+    last = newest.chain[-1].time if newest.chain and not newest.has_foreign_commit else None
+    found: dict[Target | None, _Found] = {as_of: _tagged(store, newest, as_of) for as_of in targets if _is_tag(as_of)}
+    rest = [as_of for as_of in targets if as_of not in found and not isinstance(as_of, TaggedState)]
+    found |= {as_of: _Found(newest, 0, last) for as_of in rest if as_of is None or _is_newest(newest, as_of)}
     if found.keys() >= set(targets):
         return [found[as_of] for as_of in targets]
     oldest, entries = PastState(None, None, None, None, newest.document, None), list[HistoryEntry]()
-    for age, (commit, entry) in enumerate(() if newest.has_foreign_commit else _walk(store, newest, targets)):
-        for as_of in targets:
+    for age, (commit, entry) in enumerate(() if newest.has_foreign_commit else _walk(store, newest, rest)):
+        for as_of in rest:
             if as_of not in found and as_of and is_wanted(commit.id, commit.time, commit.cube, as_of):
-                found[as_of] = (age, _older(store, newest, commit, entries) if age else newest)
+                snapshot = _older(store, newest, commit, entries) if age else newest
+                found[as_of] = _Found(snapshot, age, commit.time)
         if found.keys() >= set(targets):
             return [found[as_of] for as_of in targets]
         oldest = PastState(commit.id, commit.parent, commit.time, commit.cube, newest.document, entry)
         if entry is not None:
             entries.append(entry)
-    missing = next(as_of for as_of in targets if as_of not in found)
+    lost = [as_of for as_of in rest if isinstance(as_of, str) and as_of not in found]
+    if lost and not only_history:
+        pinned = {tag.state.commit: tag.state for tag in list_tags(store, newest.uuid)}
+        found |= {as_of: _tagged(store, newest, pinned[as_of]) for as_of in lost if as_of in pinned}
+        if found.keys() >= set(targets):
+            return [found[as_of] for as_of in targets]
+    missing = next(as_of for as_of in rest if as_of not in found)
     target = missing.isoformat() if isinstance(missing, datetime) else f"commit {missing!r}"
     is_first = oldest.entry is not None and oldest.entry.before is None
     reason = known_since(newest, oldest)
@@ -166,6 +204,17 @@ def _snapshots(store: Store, newest: Snapshot, targets: Sequence[AsOf | None]) -
         f"Dataset {newest.uuid!r} cannot be read as of {target}: {reason}. `history` lists the commits that are kept."
     )
     raise BeforeCreation(text) if is_first and isinstance(missing, datetime) else HistoryUnavailable(text)
+
+
+def _is_tag(as_of: Target | None) -> bool:
+    return isinstance(as_of, TaggedState) or may_be_tag(as_of)
+
+
+def _tagged(store: Store, newest: Snapshot, as_of: Target | None) -> _Found:
+    """The state that a tag names."""
+    state = as_of if isinstance(as_of, TaggedState) else known_tag(store, newest.uuid, str(as_of)).state
+    age = None if state.commit is None or newest.has_foreign_commit else _age(newest, state.commit)
+    return _Found(older_snapshot(store, newest, read_state(store, state), state.commit), age, state.time)
 
 
 def _is_newest(newest: Snapshot, as_of: AsOf) -> bool:

@@ -17,12 +17,13 @@ from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, Ledger, ledger_of, mark_of
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.tag import TaggedState, may_be_tag
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.snapshots.loader import coordinator_document, find_snapshot
 from kartothek_cube.core.snapshots.time_travel import (
-    AsOf,
     BeforeCreation,
     PastState,
+    Target,
     is_wanted,
     older_snapshot,
     snapshot_at,
@@ -32,6 +33,7 @@ from kartothek_cube.core.snapshots.time_travel import (
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR
+from kartothek_cube.cube.members.tags import tagged_members
 from kartothek_cube.errors import HistoryUnavailable, IncompleteCubeWarning, InvalidInput
 from kartothek_cube.typing import CubeState
 
@@ -53,7 +55,7 @@ def members_at(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], a
 
     The id of a write to the cube selects each dataset as that write left it. The id of a commit to
     one dataset selects that commit. All other datasets are read as of the time of the commit, of
-    several commits the latest. The commits of several datasets select exactly these.
+    several commits the latest. A tag, and the commits of several datasets, select exactly these.
 
     Raises
     ------
@@ -98,7 +100,7 @@ def members_between(
         As in `members_at`.
     """
     from_each = _moments(uuid_prefix, store, newest, since)
-    to_each: Mapping[str, AsOf | None]
+    to_each: Mapping[str, Target | None]
     to_each = dict.fromkeys(newest) if until is None else _moments(uuid_prefix, store, newest, until)
 
     def load(name: str) -> tuple[Snapshot | None, Snapshot | None, int]:
@@ -108,7 +110,7 @@ def members_between(
         then, now = state_at(name, from_each), state_at(name, to_each)
         return then, now, (then is not None) - (now is not None)
 
-    def state_at(name: str, moments: Mapping[str, AsOf | None]) -> Snapshot | None:
+    def state_at(name: str, moments: Mapping[str, Target | None]) -> Snapshot | None:
         with suppress(BeforeCreation):
             if name in moments:
                 as_of = moments[name]
@@ -144,8 +146,8 @@ def state_text(state: CubeState | None) -> str:
     return state.isoformat() if isinstance(state, datetime) else str(state)
 
 
-def _moments(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], as_of: CubeState) -> dict[str, AsOf]:
-    """The commit or moment that ``as_of`` means for each dataset that existed."""
+def _moments(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], as_of: CubeState) -> dict[str, Target]:
+    """The commit, moment or tagged state that ``as_of`` means for each dataset that existed."""
     if isinstance(as_of, Mapping):
         unknown = [newest[name].uuid for name, commit in as_of.items() if commit is None and name in newest]
         if unknown:
@@ -158,6 +160,8 @@ def _moments(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], as_
         return dict.fromkeys(newest, as_of)
     if not newest:  # whoever looks for the cube has a better error
         return {}
+    if may_be_tag(as_of):
+        return {**tagged_members(uuid_prefix, store, newest, as_of)}
     past = _states_of_commit(store, newest, as_of)
     times = [state.time for state in past.values() if state.time is not None]
     if not past or (not times and len(past) < len(newest)):
@@ -203,7 +207,7 @@ def _aligned(
     store: Store,
     newest: Mapping[str, Snapshot],
     found: Mapping[str, Snapshot],
-    moments: Mapping[str, AsOf],
+    moments: Mapping[str, Target],
 ) -> dict[str, Snapshot]:
     """States so that each write to several datasets is in all or in none.
 
@@ -211,7 +215,8 @@ def _aligned(
     each dataset must have.
     """
     owner = next((name for name, snapshot in newest.items() if LEDGER_KEY in snapshot.document.metadata), None)
-    if owner is None or owner not in found:
+    is_tag = any(isinstance(moment, TaggedState) for moment in moments.values())
+    if owner is None or owner not in found or is_tag:  # a tag has the states of one read
         return dict(found)
     states, last = dict(found), ledger_in(newest[owner].document).last
     # Where already the newest documents disagree, records are lost: no clock is to blame.

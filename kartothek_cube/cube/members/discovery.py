@@ -123,8 +123,8 @@ def check_state(state: object, argument: str) -> AsOf | dict[str, str | None] | 
     if not isinstance(state, Mapping):
         if not isinstance(state, str | datetime | None):
             raise InvalidType(
-                f"{argument} is the id of a commit (text), a moment (datetime), or a dict with the commit of each "
-                f"dataset, not {type(state).__name__}: {state!r}."
+                f"{argument} is the id of a commit or a tag (text), a moment (datetime), or a dict with the "
+                f"commit of each dataset, not {type(state).__name__}: {state!r}."
             )
         return check_as_of(state, argument)
     wrong = [

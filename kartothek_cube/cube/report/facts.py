@@ -21,6 +21,7 @@ __all__ = [
     "Histogram",
     "IndexFacts",
     "ReportFacts",
+    "TagFacts",
 ]
 
 # Between the first and the last partition of a band.
@@ -115,6 +116,16 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
+class TagFacts:
+    """A tag of the cube: the last commit of its state, the time of that commit, the datasets."""
+
+    name: str
+    commit: str | None
+    time: datetime | None
+    datasets: int
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
     """A finding or a hint, with the call and the command that mend it, if any.
 
@@ -181,6 +192,8 @@ class ReportFacts:
         Sizes of all files.
     changes : ChangeFacts, optional
         What changed since a state, if one was asked for.
+    tags : tuple
+        The tags of the cube.
     """
 
     uuid_prefix: str
@@ -195,6 +208,7 @@ class ReportFacts:
     growth: tuple[Growth, ...]
     advice: tuple[Advice, ...]
     changes: ChangeFacts | None = None
+    tags: tuple[TagFacts, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The facts as plain dicts and lists."""

@@ -45,6 +45,7 @@ def article(facts: ReportFacts) -> Markup:
         _files(facts),
         _indices(facts.indices),
         _commits(facts),
+        _tags(facts),
     )
     return Markup(f'<article class="kartothek-report"><style>{STYLE}</style>{"".join(parts)}</article>')
 
@@ -221,3 +222,14 @@ def _commits(facts: ReportFacts) -> Markup:
         rows.append((g.dataset, line, show_count(first), show_count(last), show_count(g.commits), since_text))
     intro = f"Files after each commit whose history is kept{period}."
     return _section("Commits", intro, _scroll(table(head, rows, numbers=(2, 3, 4, 5))))
+
+
+def _tags(facts: ReportFacts) -> Markup:
+    if not facts.tags:
+        return Markup("")
+    rows = [
+        (t.name, or_dash(t.commit or ""), f"{t.time:%Y-%m-%d %H:%M}" if t.time else or_dash(""), show_count(t.datasets))
+        for t in facts.tags
+    ]
+    intro = "States that have a name. Garbage collection keeps their files."
+    return _section("Tags", intro, _scroll(table(("tag", "last commit", "at (UTC)", "datasets"), rows, numbers=(3,))))

@@ -42,8 +42,8 @@ def query_cube_changes(
     cube, store, conditions, dimension_columns, payload_columns
         As in `query_cube`.
     since, until : str, datetime or dict
-        The older and the later state, as ``as_of`` of `query_cube`: a commit, a moment, or the
-        ``commits`` of a plan of the same datasets. Those that a dict lacks did not exist then.
+        The older and the later state, as ``as_of`` of `query_cube`: a commit, a tag, a moment, or
+        the ``commits`` of a plan of the same datasets. Those that a dict lacks did not exist then.
         Without ``until``, the newest state.
     datasets : str or iterable of str, optional
         The datasets that take part, the seed among them. By default all.

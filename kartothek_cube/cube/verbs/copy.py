@@ -10,6 +10,7 @@ from kartothek_cube.core.arguments import converter_str, converter_str_set_optio
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import check_store_can_commit, prepare_commit
 from kartothek_cube.core.commit.cube_writes import give_up, has_committed, settle_committed
+from kartothek_cube.core.maintenance.copied_tags import check_tags, joined_tags, put_tags
 from kartothek_cube.core.maintenance.copy import (
     PreparedCopy,
     as_part,
@@ -62,8 +63,8 @@ def copy_cube(
 
     The state of the datasets when the call begins is copied, without garbage. Everything is checked
     before the first file is written. The copies become visible when all files are complete, the
-    seed last, so that a new cube appears as a whole. Documents keep their encoding and metadata;
-    the history of a copy begins anew.
+    seed last, so that a new cube appears as a whole; then its tags with their states appear.
+    Documents keep their encoding and metadata; the history of a copy begins anew.
 
     Parameters
     ----------
@@ -236,7 +237,12 @@ def plan_cube_copy(
         )
     # The seed comes last: without it readers find no cube, so a new one appears whole.
     order = sorted(snapshots, key=lambda i: (i == cube.seed_dataset, i))
-    return {i: prepare_copy(source, snapshots[i], target, cube.ktk_dataset_uuid(i), overwrite=overwrite) for i in order}
+    copies = {
+        i: prepare_copy(source, snapshots[i], target, cube.ktk_dataset_uuid(i), overwrite=overwrite) for i in order
+    }
+    tags = joined_tags({i: copy.plan.tags for i, copy in copies.items()})
+    check_tags(target, (tag for i, copy in copies.items() if copy.replaces for tag in tags[i]))
+    return {i: replace(copy, plan=replace(copy.plan, tags=tags[i])) for i, copy in copies.items()}
 
 
 def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: Executor = THREADS) -> None:
@@ -251,11 +257,11 @@ def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: 
         copy_files(list(copies.values()), executor)
         if target is not None and state is not None:
             _publish_at_once(target, cube, state, copies)
-            return
-        for name, copy in copies.items():
-            # Noted first: a document whose put fails without an answer may have landed.
-            begun.append(name)
-            publish_copy(copy)
+        else:
+            for name, copy in copies.items():
+                # Noted first: a document whose put fails without an answer may have landed.
+                begun.append(name)
+                publish_copy(copy)
     except CommitOutcomeUnknown as error:
         if not begun:  # all of them at once, or none
             raise
@@ -276,6 +282,8 @@ def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: 
         raise MultiTableCommitAborted(
             f"Cube {cube.uuid_prefix!r} was not copied, nothing of the copy is visible. {error}"
         ) from error
+    for store in {copy.target.store for copy in copies.values()}:
+        put_tags(store, (tag for copy in copies.values() for tag in copy.plan.tags))
 
 
 def _publish_at_once(store: Store, cube: Cube, state: Snapshot, copies: Mapping[str, PreparedCopy]) -> None:

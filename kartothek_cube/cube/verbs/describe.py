@@ -22,6 +22,7 @@ from kartothek_cube.cube.cube import (
     visible_columns,
 )
 from kartothek_cube.cube.members.discovery import cube_of, list_cube_prefixes, read_members
+from kartothek_cube.cube.members.tags import cube_tags
 from kartothek_cube.typing import AsOf, StoreLike
 
 __all__ = ["CubeDescription", "DatasetDescription", "describe_cube", "description_of", "list_cubes"]
@@ -73,6 +74,7 @@ class CubeDescription:
     partitions: Mapping[str, str]
     index_columns: tuple[str, ...]
     datasets: tuple[DatasetDescription, ...]
+    tags: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The description as JSON."""
@@ -84,6 +86,7 @@ class CubeDescription:
             f"  dimensions  {_typed(self.dimensions)}",
             f"  partitions  {_typed(self.partitions)}",
             f"  indices     {', '.join(self.index_columns) or '(none)'}",
+            *([f"  tags        {', '.join(self.tags)}"] if self.tags else ()),
         ]
         width = max(len(d.id) for d in self.datasets)
         for d in self.datasets:
@@ -97,6 +100,7 @@ class CubeDescription:
             ("dimensions", _typed(self.dimensions)),
             ("partitions", _typed(self.partitions)),
             ("indices", ", ".join(self.index_columns) or "(none)"),
+            *([("tags", ", ".join(self.tags))] if self.tags else ()),
         )
         lines = "".join(f'<br><span class="q">{name}:</span> {escape(value)}' for name, value in facts)
         head = Markup(f"<strong>Cube {escape(self.uuid_prefix)}</strong>{lines}")
@@ -133,7 +137,7 @@ def _metadata_details(datasets: Iterable[DatasetDescription]) -> Iterator[Markup
 def describe_cube(
     uuid_prefix: str, store: StoreLike, *, as_of: AsOf | None = None, options: Overrides | None = None
 ) -> CubeDescription:
-    """Describe a cube from its documents and schemas alone; ``as_of`` as in `query_cube`.
+    """Describe a cube from its documents, schemas and tags alone; ``as_of`` as in `query_cube`.
 
     Raises
     ------
@@ -156,12 +160,15 @@ def describe_cube(
             UNITS int64
     """
     with operation("describe_cube", options, cube=uuid_prefix):
-        members = read_members(uuid_prefix, open_instrumented(store), as_of=as_of)
-        return description_of(cube_of(uuid_prefix, members), members)
+        opened = open_instrumented(store)
+        members = read_members(uuid_prefix, opened, as_of=as_of)
+        cube = cube_of(uuid_prefix, members)
+        tags = cube_tags(opened, cube.ktk_dataset_uuid(cube.seed_dataset))
+        return description_of(cube, members, tuple(tag.name for tag in tags))
 
 
-def description_of(cube: Cube, members: Mapping[str, Snapshot]) -> CubeDescription:
-    """The description of a cube from its datasets."""
+def description_of(cube: Cube, members: Mapping[str, Snapshot], tags: tuple[str, ...] = ()) -> CubeDescription:
+    """The description of a cube from its datasets and the names of its tags."""
     types = {f.name: str(f.type) for s in members.values() for f in s.schema}
     datasets = []
     for name, snapshot in members.items():
@@ -185,6 +192,7 @@ def description_of(cube: Cube, members: Mapping[str, Snapshot]) -> CubeDescripti
         partitions={c: types[c] for c in cube.partition_columns},
         index_columns=tuple(sorted(cube.index_columns)),
         datasets=tuple(datasets),
+        tags=tags,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from kartothek_cube.core.text import join_names
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.members.discovery import cube_of, read_members
 from kartothek_cube.cube.members.history import past_writes, write_id, writes_in_order
+from kartothek_cube.cube.members.tags import cube_tags, latest_state
 from kartothek_cube.cube.write.commit import publish
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, InvalidType
 from kartothek_cube.typing import StoreLike
@@ -37,7 +38,7 @@ from kartothek_cube.typing import StoreLike
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["cube_history", "plan_cube_undo", "tags_of_cube", "undo_cube"]
+__all__ = ["cube_history", "plan_cube_undo", "undo_cube"]
 
 _SCHEMA = pa.schema(
     [
@@ -107,15 +108,14 @@ def cube_history(cube: Cube | str, store: StoreLike, *, options: Overrides | Non
         # Nullable integers: with nulls, pandas would return floats.
         counts = {"added": "Int64", "removed": "Int64"}
         frame = to_frame(pa.Table.from_pylist(rows, schema=_SCHEMA)).astype(counts)
-        tags = tags_of_cube(described, opened)
+        written_by = {commit.id: write_id(commit) for past in histories.values() for commit in past}
+        tags: dict[str, list[str]] = {}
+        for tag in cube_tags(opened, described.ktk_dataset_uuid(described.seed_dataset)):
+            last = str(latest_state(tag.members).commit)
+            tags.setdefault(written_by.get(last, last), []).append(tag.name)
         frame.insert(2, "datasets", [list(write.datasets) for write in writes])
         frame.insert(3, "tags", [list(tags.get(write.id, ())) for write in writes])
         return frame
-
-
-def tags_of_cube(cube: Cube, store: Store) -> Mapping[str, Sequence[str]]:  # noqa: ARG001 - there are no tags yet
-    """Id of a write → the names of its tags."""
-    return {}
 
 
 def undo_cube(

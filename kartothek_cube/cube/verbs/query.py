@@ -64,11 +64,11 @@ def query_cube(
     payload_columns : str or iterable of str, optional
         Payload to return. By default all.
     as_of : str, datetime or dict, optional
-        A moment (without a zone: UTC), or the id of a commit: the cube as it was then, see
-        `history`. The id of a write to the cube selects the datasets as the write left them. With
-        the id of a commit to one dataset, the others are read as of its time. A dict has the commit
-        of each dataset, as the ``commits`` of a plan. A dataset that did not exist then is left
-        out.
+        A moment (without a zone: UTC), the id of a commit, or a tag: the cube as it was then, see
+        `history` and `tag_cube`. The id of a write to the cube selects the datasets as the write
+        left them. With the id of a commit to one dataset, the others are read as of its time. A
+        dict has the commit of each dataset, as the ``commits`` of a plan. A dataset that did not
+        exist then is left out.
     changed_since : str, datetime or dict, optional
         Only groups, without ``partition_by`` partitions of the cube, that read a file which was
         added or removed since this state, given as ``as_of``. See the page *What changed*.

@@ -28,8 +28,9 @@ from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.members.consistent_read import state_text
 from kartothek_cube.cube.members.discovery import check_state
+from kartothek_cube.cube.members.tags import cube_tags, latest_state
 from kartothek_cube.cube.report.advice import advice_of
-from kartothek_cube.cube.report.facts import ChangeFacts, ReportFacts
+from kartothek_cube.cube.report.facts import ChangeFacts, ReportFacts, TagFacts
 from kartothek_cube.cube.report.measure import (
     CubeStatistics,
     changed_partitions,
@@ -284,4 +285,12 @@ def _facts(
             readable=cube is not None and len(statistics) == len(verification.passes),
         ),
         changes=changes,
+        tags=_tags(store, cube),
     )
+
+
+def _tags(store: Store, cube: Cube | None) -> tuple[TagFacts, ...]:
+    if cube is None:
+        return ()
+    tags = [(t, latest_state(t.members)) for t in cube_tags(store, cube.ktk_dataset_uuid(cube.seed_dataset))]
+    return tuple(TagFacts(t.name, state.commit, state.time, len(t.members)) for t, state in tags)

@@ -64,7 +64,7 @@ class SourceOptions:
     conditions : str, optional
         Conditions on the rows to read, as text for `Conjunction.from_string`.
     as_of : str, optional
-        A commit or a moment: the state to read.
+        A commit, a tag or a moment: the state to read.
     blocksize, parallelism : int, optional
         Groups or files in one task; tasks at once.
     push_down : bool

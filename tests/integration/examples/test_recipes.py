@@ -378,6 +378,16 @@ def test_undo_a_bad_load(recipe, shop, store):
     assert history(SALES, store)[["added", "removed"]].values.tolist() == [[2, 2], [2, 0], [2, 2], [4, 0]]
 
 
+def test_training_data_under_a_tag(recipe, shop, store, capsys):
+    recipe.main()
+    made = shop.sales("2024-03-01", "2024-04-30")
+    seen = recipe.training_data(store, as_of=recipe.MODEL)
+    assert seen["UNITS"].sum() == made["UNITS"].sum()
+    assert recipe.training_data(store)["UNITS"].sum() != made["UNITS"].sum()
+    mean = f"{seen['UNITS'].mean():.2f}"
+    assert f"trained on {mean} units a day, now again on {mean};" in capsys.readouterr().out
+
+
 def test_a_recipe_is_a_script_that_takes_a_store_and_leaves_nothing_beside_it(tmp_path):
     (tmp_path / "work").mkdir()
     command = [sys.executable, FOLDER / "undo_a_bad_load.py", f"hfs://{tmp_path / 'here'}"]

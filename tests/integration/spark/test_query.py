@@ -20,6 +20,7 @@ from kartothek_cube import (
     load_group,
     plan_cube_query,
     query_cube_arrow,
+    tag_cube,
     update_cube,
 )
 from kartothek_cube.api.dataset import history
@@ -200,10 +201,12 @@ def test_a_function_that_opens_the_store_travels_where_the_store_cannot(spark, c
         query_cube_spark(cube, factory())
 
 
-def test_older_states_are_read_by_tasks_too(spark, store_url):
-    cube = Cube(["x"], ["p"], "older")
+@pytest.mark.parametrize("name", ["moment", "tag"])
+def test_older_states_are_read_by_tasks_too(spark, store_url, name):
+    cube = Cube(["x"], ["p"], f"older-{name}")
     build_cube(pa.table({"x": [1, 2], "p": [0, 1]}), cube, store_url)
-    when = history("older++seed", store_url)["time"][0]
+    tag_cube(cube, store_url, "before")
+    when = "before" if name == "tag" else history(f"older-{name}++seed", store_url)["time"][0]
     append_to_cube(pa.table({"x": [3], "p": [0]}), cube, store_url)
     assert sorted(row.x for row in query_cube_spark(cube, store_url, as_of=when, spark=spark).collect()) == [1, 2]
     counted = map_cube_groups(

@@ -22,7 +22,9 @@ from kartothek_cube import C, Cube, open_store, options
 from kartothek_cube.api import cube as cubes
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.metadata.naming import schema_key
+from kartothek_cube.core.metadata.tag import tag_key
 from kartothek_cube.core.snapshots.loader import find_snapshot
+from kartothek_cube.core.snapshots.tags import list_tags, read_state
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import AlreadyExists
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash
@@ -105,12 +107,26 @@ def staged(store: Any) -> None:
     api.commit_dataset(store, UUID, [api.write_single_partition(store, UUID, TWO)], delete_scope=[{"p": "a"}])
 
 
+def tagged(store: Any) -> None:
+    """A tag of a state whose file is replaced, and garbage."""
+    grown(store)
+    api.tag_dataset(UUID, store, "kept")
+    api.update_dataset_from_dataframes([TWO], store, UUID, delete_scope=[{"p": "b"}])
+    store.put(f"{UUID}/table/p=a/garbage.parquet", b"")
+
+
 def build_both(store: Any) -> None:
     cubes.build_cube({"seed": SEED, "e": ENRICH}, CUBE, store, partition_on={"e": []})
 
 
 def grown_cube(store: Any) -> None:
     build_both(store)
+    cubes.append_to_cube({"seed": MORE, "e": MORE_E}, CUBE, store)
+
+
+def tagged_cube(store: Any) -> None:
+    build_both(store)
+    cubes.tag_cube(CUBE, store, "kept")
     cubes.append_to_cube({"seed": MORE, "e": MORE_E}, CUBE, store)
 
 
@@ -154,6 +170,12 @@ DATASETS = {
     "copy onto": Verb(lambda s: api.copy_dataset(UUID, s, NEW, overwrite=True), both, again=True),
     "convert": Verb(lambda s: api.convert_metadata_format(UUID, s, "msgpack"), build, again=True),
     "collect garbage": Verb(lambda s: api.garbage_collect_dataset(UUID, s, options=NOW), replaced, again=True),
+    "tag": Verb(lambda s: api.tag_dataset(UUID, s, "tag"), tagged, again=True, refused=(AlreadyExists,)),
+    "tag a tag": Verb(lambda s: api.tag_dataset(UUID, s, "tag", as_of="kept"), tagged),
+    "drop a tag": Verb(lambda s: api.drop_dataset_tag(UUID, s, "kept"), tagged),
+    "collect garbage beside a tag": Verb(
+        lambda s: api.garbage_collect_dataset(UUID, s, options=NOW), tagged, again=True
+    ),
 }
 CUBES = {
     "build": Verb(build_both, nothing, between=True),
@@ -172,6 +194,9 @@ CUBES = {
     "drop index": Verb(lambda s: cubes.drop_cube_index(CUBE, s, "i1"), build_both),
     "compact": Verb(lambda s: cubes.compact_cube(CUBE, s), grown_cube, between=True, again=True),
     "cleanup": Verb(lambda s: cubes.cleanup_cube(CUBE, s, options=NOW), grown_cube, again=True),
+    "tag": Verb(lambda s: cubes.tag_cube(CUBE, s, "tag"), tagged_cube),
+    "drop a tag": Verb(lambda s: cubes.drop_cube_tag(CUBE, s, "kept"), tagged_cube),
+    "cleanup beside a tag": Verb(lambda s: cubes.cleanup_cube(CUBE, s, options=NOW), tagged_cube, again=True),
 }
 VERBS = {**DATASETS, **{f"cube: {name}": verb for name, verb in CUBES.items()}}
 
@@ -192,8 +217,9 @@ def state(store: Any) -> State:
 
 def rows(store: Any, uuid: str) -> Any:
     snapshot = find_snapshot(store, uuid)
-    found = sorted(map(str, api.read_table_arrow(uuid, store).to_pylist()))
-    return found, sorted(snapshot.document.indices), snapshot.partition_keys
+    tags = api.list_dataset_tags(uuid, store)["name"]
+    found = [sorted(map(str, api.read_table_arrow(uuid, store, as_of=as_of).to_pylist())) for as_of in (None, *tags)]
+    return found, sorted(snapshot.document.indices), snapshot.partition_keys, list(tags)
 
 
 def contents(store: Any) -> dict[str, bytes]:
@@ -258,6 +284,9 @@ def named(store: Any) -> set[str]:
         snapshot = find_snapshot(store, uuid)
         found |= {*(schema_key(uuid, table) for table in snapshot.schemas), *snapshot.document.indices.values()}
         found |= {key for column in snapshot.partitions.files.values() for key in column.to_pylist() if key is not None}
+        for tag in list_tags(store, uuid):
+            document = read_state(store, tag.state)
+            found |= {tag_key(uuid, tag.name), tag.state.key, *document.files, *document.index_files}
     return found
 
 

@@ -65,7 +65,7 @@ def test_since_a_time(run, first):
 def test_what_is_no_state_is_refused(run, first, options):
     ran = run("my_cube", "changes", "--since", "nope", *options)
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("Error: Could not find commit nope; `history` lists those that are kept. A time is")
+    assert ran.err.startswith("Error: Cube 'my_cube' has no tag 'nope': it has no tags. A time is written as")
     assert "Missing option '--since'" in run("my_cube", "changes").err
 
 
@@ -107,5 +107,5 @@ def test_a_report_says_what_changed(run, folder, first):
     assert "What changed" not in run("my_cube", "report", "--output", "-").out
     ran = run("my_cube", "report", "--changed-since", "nope")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("Error: Could not find commit nope;")
+    assert "Cube 'my_cube' has no tag 'nope'" in ran.err
     assert not (folder / "my_cube.html").exists()

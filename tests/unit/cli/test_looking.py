@@ -105,7 +105,7 @@ def test_history_and_undo(run, folder):
     commits = run("my_cube", "history", "seed", "--format", "json").json["commits"]
     assert [(c["dataset"], c["added"], c["removed"], c["kept"]) for c in commits[:1]] == [("seed", 4, 0, True)]
     lines = run("my_cube", "history", "seed").out.splitlines()
-    assert lines[0].split() == ["time", "dataset", "commit", "added", "removed", "cube", "kept"]
+    assert lines[0].split() == ["time", "dataset", "commit", "added", "removed", "cube", "kept", "tags"]
     assert len(lines) == 3
     assert commits[0]["commit"] in lines[1]
 

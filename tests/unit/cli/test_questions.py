@@ -90,6 +90,6 @@ def test_a_commit_may_be_named_by_the_beginning_of_its_id(run, folder):
 
 def test_what_is_neither_a_commit_nor_a_time_is_told_how_times_look(run):
     assert run("my_cube", "query", "--as-of", "yesterday").err == (
-        "Error: Could not find commit yesterday; `history` lists those that are kept. "
+        "Error: Cube 'my_cube' has no tag 'yesterday': it has no tags. "
         "A time is written as 2024-01-31 or 2024-01-31T12:00.\n"
     )

@@ -304,15 +304,15 @@ def commits(store):
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"since": None}, InvalidType, "since is the id of a commit .text. or a moment .datetime., not None"),
-        ({"since": 5}, InvalidType, "is the id of a commit .text. or a moment"),
-        ({"until": 5}, InvalidType, "is the id of a commit .text. or a moment"),
+        ({"since": None}, InvalidType, "since is the id of a commit or a tag .text., or a moment .datetime., not None"),
+        ({"since": 5}, InvalidType, "is the id of a commit or a tag .text., or a moment"),
+        ({"until": 5}, InvalidType, "is the id of a commit or a tag .text., or a moment"),
         (
             {"since": "nobody"},
             HistoryUnavailable,
-            "as of commit 'nobody': it has no such commit.*`history` lists",
+            "has no tag 'nobody'.*`history` lists",
         ),
-        ({"until": "nobody"}, HistoryUnavailable, "as of commit 'nobody'"),
+        ({"until": "nobody"}, HistoryUnavailable, "has no tag 'nobody'"),
         ({"since": dt.datetime(2001, 1, 1)}, HistoryUnavailable, "as of 2001-01-01T00:00:00.*: it was made by commit"),
         ({"since": "2001-01-01"}, HistoryUnavailable, "as of 2001-01-01T00:00:00"),
         ({"columns": ["nowhere"]}, UnknownColumn, "nowhere"),

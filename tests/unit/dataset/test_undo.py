@@ -367,11 +367,12 @@ def test_metadata_and_rows_that_come_meanwhile_stay(store):
 def test_history_lists_commits_the_newest_first(store):
     append(store, (4, "b", 30), delete_scope=[{"p": "b"}])
     found = history(UUID, store)
-    assert {c: str(t) for c, t in found.dtypes.items() if c in ("time", "added", "removed", "kept")} == {
+    assert {c: str(t) for c, t in found.dtypes.items() if c in ("time", "added", "removed", "kept", "tags")} == {
         "time": "datetime64[us, UTC]",
         "added": "Int64",
         "removed": "Int64",
         "kept": "bool",
+        "tags": "object",
     }
     chain = load_snapshot(store, UUID).chain
     assert found["commit"].tolist() == [c.id for c in reversed(chain)]
@@ -409,6 +410,7 @@ def test_a_dataset_of_other_libraries_has_an_empty_history(store):
         "removed": "Int64",
         "cube": "",
         "kept": "bool",
+        "tags": "object",
     }
 
 

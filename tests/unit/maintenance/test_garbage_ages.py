@@ -563,7 +563,7 @@ def test_the_number_of_calls(store, clock):
     report = collect(counting)
     assert len(report.removed) == 2  # index files
     assert counting.counts["get"] == 3  # history entries
-    assert counting.counts["list"] == 2  # <uuid>/, and history before the deletion
+    assert counting.counts["list"] == 3  # <uuid>/, history before the deletion, and tags in its midst
     assert counting.counts["delete"] == 2
     assert counting.counts["changed"] + counting.counts["get_versioned"] <= 2
     assert counting.counts["leftovers"] == 2
@@ -583,7 +583,7 @@ def test_the_number_of_calls_with_marks(undated, clock):
     counting.reset()
     collect(counting)
     assert counting.counts["get"] == 2  # an entry and a mark
-    assert (counting.counts["put"], counting.counts["delete"], counting.counts["list"]) == (0, 2, 2)
+    assert (counting.counts["put"], counting.counts["delete"], counting.counts["list"]) == (0, 2, 3)
 
 
 def test_the_report_is_a_table(store, clock):

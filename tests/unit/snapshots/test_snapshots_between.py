@@ -24,6 +24,8 @@ from kartothek_cube.testing.stores import CountingStore
 from tests.caches import forget
 from tests.support.commits import UUID, labels, write
 
+WRITE = "c" * 32
+
 
 @pytest.fixture
 def store():
@@ -34,7 +36,7 @@ def store():
 def made(store):
     """Five commits, each with one more partition; the fourth is part of a write to a cube."""
     snapshots = [write(store, {"x": [i]}, label=f"l{i}") for i in range(3)]
-    snapshots.append(write(store, {"x": [3]}, label="l3", cube=CubeCommit("cube write", (UUID, "other"))))
+    snapshots.append(write(store, {"x": [3]}, label="l3", cube=CubeCommit(WRITE, (UUID, "other"))))
     return [*snapshots, write(store, {"x": [4]}, label="l4")]
 
 
@@ -64,11 +66,11 @@ def test_any_two_commits_and_which_of_them_is_older(store, made, since, until, n
 
 
 def test_the_id_of_a_write_to_a_cube_and_moments_between_commits(store, made):
-    pair = between(store, "cube write", time_of(made[4]) + timedelta(days=1))
+    pair = between(store, WRITE, time_of(made[4]) + timedelta(days=1))
     assert (labels(pair.before), labels(pair.after)) == (labels(made[3]), labels(made[4]))
-    pair = between(store, time_of(made[1]), "cube write")
+    pair = between(store, time_of(made[1]), WRITE)
     assert (labels(pair.before), labels(pair.after), pair.order < 0) == (labels(made[1]), labels(made[3]), True)
-    assert between(store, "cube write", id_of(made[3])).order == 0
+    assert between(store, WRITE, id_of(made[3])).order == 0
 
 
 def test_the_newest_state_alone_needs_no_history(store, made):
@@ -93,9 +95,9 @@ def test_what_is_not_in_the_history_is_named(store, made, place):
 
     with pytest.raises(
         HistoryUnavailable,
-        match=f"as of commit 'nobody': it has no such commit.*: it was made by commit {id_of(made[0])}",
+        match=f"as of commit '{'0' * 32}': it has no such commit.*: it was made by commit {id_of(made[0])}",
     ):
-        pair("nobody")
+        pair("0" * 32)
     with pytest.raises(BeforeCreation, match=r"as of 2001-01-01T00:00:00.00:00: it was made by commit"):
         pair(datetime(2001, 1, 1, tzinfo=UTC))
     store.delete(history_key(UUID, id_of(made[1])))

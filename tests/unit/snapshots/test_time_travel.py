@@ -195,7 +195,7 @@ def test_the_newest_state_needs_no_entry(store):
 
 def test_ends_of_history_are_named(store):
     made = commits_of(store, 4)
-    for when in ("unknown", last(made[0]).time - timedelta(days=1)):
+    for when in ("0" * 32, last(made[0]).time - timedelta(days=1)):
         with pytest.raises(InvalidInput, match=f"Dataset '{UUID}' .*{last(made[0]).id}.*history"):
             load_snapshot_as_of(store, UUID, when)
     store.delete(history_key(UUID, last(made[1]).id))

@@ -17,7 +17,10 @@ __all__ = [
     "KEPT",
     "LEFTOVER",
     "SCHEMA",
+    "STATE",
+    "TAGGED",
     "UNNAMED",
+    "VAIN_TAG",
     "GarbageFile",
     "GarbageReport",
 ]
@@ -28,7 +31,10 @@ SCHEMA = "schema file of a table that the dataset has no more"
 HISTORY = "history entry older than options(retain=...)"
 DAMAGED_HISTORY = "history entry that cannot be read"
 LEFTOVER = "temporary file of a writer that crashed"
+STATE = "state that no tag names"
+VAIN_TAG = "share in a tag of a cube that was never made, or is dropped"
 KEPT = "older snapshots need it"
+TAGGED = "a tag needs it"
 
 _TABLE = pa.schema(
     [
@@ -89,8 +95,8 @@ class GarbageReport:
 
     @property
     def kept(self) -> tuple[Entry, ...]:
-        """The waiting files that older snapshots need."""
-        return tuple(e for e in self.waiting if isinstance(e, GarbageFile) and e.why == KEPT)
+        """The waiting files that older snapshots need, tagged ones included."""
+        return tuple(e for e in self.waiting if isinstance(e, GarbageFile) and e.why in (KEPT, TAGGED))
 
     def to_arrow(self) -> pa.Table:
         """One row a file: ``key``, ``size`` (bytes), ``modified``, ``age``, ``why``, ``waits``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from kartothek_cube.core.commit.cube_writes import finish_stopped_writes
@@ -19,17 +20,20 @@ from kartothek_cube.core.maintenance.garbage.first_seen import (
 from kartothek_cube.core.maintenance.garbage.plan import (
     GarbagePlan,
     HistoryInfo,
+    Pins,
     RetentionPolicy,
     is_entry_key,
     is_schema_key,
     plan_garbage,
     read_history,
+    read_pins,
 )
 from kartothek_cube.core.maintenance.garbage.report import LEFTOVER, GarbageFile, GarbageReport
 from kartothek_cube.core.metadata.history_entry import HISTORY_FOLDER, history_key
 from kartothek_cube.core.metadata.naming import SCHEMA_FILE, document_key, schema_key
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.tag import TAGS_FOLDER, is_tag_object
 from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, Executor, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.loader import load_snapshot
@@ -87,8 +91,8 @@ def own_folders(uuid: str, tables: Iterable[str], keys: Iterable[str]) -> tuple[
 
 
 def is_bookkeeping(key: str) -> bool:
-    """Whether a key is that of a history entry or of a garbage collection's mark."""
-    return is_entry_key(key) or is_mark_key(key)
+    """Whether a key is that of a history entry, of a tag, or of a garbage collection's mark."""
+    return is_entry_key(key) or is_tag_object(key) or is_mark_key(key)
 
 
 def unnamed_entries(snapshot: Snapshot, entries: Sequence[Entry]) -> list[Entry]:
@@ -135,13 +139,13 @@ class GarbageScope:
 
 
 def collect_garbage(store: Store, uuid: str, *, dry_run: bool, executor: Executor = THREADS) -> GarbageReport:
-    """Remove files that neither document nor kept history names and that are older than ``grace``.
+    """Remove files that nothing names, neither document, history nor tag, older than ``grace``.
 
     Calls of the store: one listing of ``<uuid>/``; the document; one for each history entry and
-    each mark; two for temporary files. If anything is to be removed, once more the document, one
-    listing of ``<uuid>/_history/`` and one call for each new entry; then one for each key. In a
-    store without modification times, one to write marks and one for each mark that is rewritten or
-    deleted.
+    each mark, two for each tag; two for temporary files. If anything is to be removed, once more
+    the document, a listing of ``<uuid>/_history/`` and one of ``<uuid>/_tags/``, and one call for
+    each new entry and each tag; then one for each key. In a store without modification times, one
+    to write marks and one for each mark that is rewritten or deleted.
 
     Raises
     ------
@@ -177,14 +181,24 @@ def sweep(store: Store, scope: GarbageScope, *, dry_run: bool, executor: Executo
     history = read_history(store, unnamed, {})
     marks = read_marks(store, (e.key for e in unnamed))
     marked = marked_since(marks, policy.now)
-    plan = plan_garbage(unnamed, history, marked, policy)
+    pins = read_pins(store, (e.key for e in unnamed), policy, Pins())
+    plan = plan_garbage(unnamed, history, marked, policy, pins)
     grace_start = policy.before(policy.grace)
     temporary = [e for e in temporary_files(store, scope.prefixes, grace_start) if scope.is_ours(e.key)]
     if not dry_run:
         write_marks(store, plan_marks(marks, plan.pending, policy.now, scope.is_ours, scope.home))
         if plan.old:
-            plan = _plan_again(store, scope, plan, history, marked, policy)
-        for phase in plan.phases():
+            plan = _plan_again(store, scope, plan, history, marked, policy, pins)
+        history_keys, *rest = plan.phases()
+        list(map_files(store.delete, history_keys, executor=executor, store=store, phase=DELETE_FILES))
+        if any(rest):
+            # Whoever tags an older state looks afterwards whether its history entries are still
+            # there. So they go first, and the tags are listed once they are gone: either that look
+            # misses an entry and the tag is withdrawn, or the tag is in this listing.
+            plan = plan.without(
+                read_pins(store, (e.key for e in _listed(store, chain(*rest), TAGS_FOLDER)), policy, pins)
+            )
+        for phase in plan.phases()[1:]:
             list(map_files(store.delete, phase, executor=executor, store=store, phase=DELETE_FILES))
         remove_temporary_files(store, temporary, grace_start)
     removed = [
@@ -206,19 +220,23 @@ def _plan_again(
     history: Mapping[str, HistoryInfo],
     marked: Mapping[str, datetime],
     policy: RetentionPolicy,
+    pins: Pins,
 ) -> GarbagePlan:
     """The first plan, less the files that a document or a history entry names by now."""
     # Right before the deletion: a commit may have named a file since the first pass. Documents are
     # read before history, as a commit that supersedes a file writes its history entry first.
     unnamed = scope.list_unnamed()
-    owners = sorted({f.key.partition("/")[0] for f in first.old if "/" in f.key})
-    listings = map_in_threads(
-        lambda owner: store.list(f"{owner}/{HISTORY_FOLDER}/", recursive=True).entries, owners, store=store
-    )
-    history = read_history(store, [e for entries in listings for e in entries], history)
-    second = plan_garbage(unnamed, history, marked, policy)
+    history = read_history(store, _listed(store, (f.key for f in first.old), HISTORY_FOLDER), history)
+    second = plan_garbage(unnamed, history, marked, policy, pins)
     candidates = {f.key for f in first.old}
     return GarbagePlan([f for f in second.old if f.key in candidates], second.waiting, second.pending)
+
+
+def _listed(store: Store, keys: Iterable[str], folder: str) -> list[Entry]:
+    """What one folder has in each of the datasets of some keys."""
+    owners = sorted({key.partition("/")[0] for key in keys if "/" in key})
+    listings = map_in_threads(lambda o: store.list(f"{o}/{folder}/", recursive=True).entries, owners, store=store)
+    return [entry for entries in listings for entry in entries]
 
 
 def temporary_files(store: Store, prefixes: Iterable[str], before: datetime) -> list[Entry]:

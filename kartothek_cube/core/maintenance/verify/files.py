@@ -122,27 +122,32 @@ def _each(subject: Inspection, files: pa.Table) -> Iterator[tuple[str, str]]:
 # --- files that the document does not name -----------------------------------------------------
 
 
-def leftover_findings(subject: Inspection, kept: Collection[str]) -> Iterator[Finding]:
-    """Files below ``<uuid>/`` that the document does not name: of history, garbage, unknown."""
+def leftover_findings(subject: Inspection, kept: Collection[str], tagged: Collection[str]) -> Iterator[Finding]:
+    """Files below ``<uuid>/`` that the document does not name: of history, tags, garbage, unknown.
+
+    ``kept`` are the files that history names, and ``tagged`` those that tags name.
+    """
     tracked, uuid = tracked_keys(subject.snapshot), subject.uuid
     folders: tuple[str, ...] = (f"{uuid}/indices/",)
     if subject.is_explicit:
         folders = own_folders(uuid, {*subject.snapshot.tables, *subject.snapshot.partitions.files}, subject.entries)
-    of_history, garbage, unknown = list[Entry](), list[Entry](), list[Entry]()
+    of_history, of_tags, garbage, unknown = list[Entry](), list[Entry](), list[Entry](), list[Entry]()
     for entry in subject.entries.values():
         key = entry.key
-        if key in tracked or key.startswith((f"{uuid}/_history/", f"{uuid}/_gc/")):
+        if key in tracked or key.startswith((f"{uuid}/_history/", f"{uuid}/_tags/", f"{uuid}/_gc/")):
             continue
         if key in kept:
             of_history.append(entry)
+        elif key in tagged:
+            of_tags.append(entry)
         elif key.startswith(folders) and (subject.is_explicit or key.endswith(INDEX_SUFFIX)):
             garbage.append(entry)
         else:
             unknown.append(entry)
     yield from _leftover(uuid, "kept-for-snapshots", of_history, "Named by kept history only, for older snapshots")
-    yield from _leftover(
-        uuid, "garbage", garbage, "Named by no document and no history", f"garbage_collect_dataset({uuid!r}, store)"
-    )
+    yield from _leftover(uuid, "kept-for-tags", of_tags, "Named by tags only")
+    mend = f"garbage_collect_dataset({uuid!r}, store)"
+    yield from _leftover(uuid, "garbage", garbage, "Named by no document, no history and no tag", mend)
     yield from _leftover(uuid, "unknown-files", unknown, "In no table and no index, so never read and never removed")
 
 

@@ -13,6 +13,7 @@ from kartothek_cube.core.maintenance.verify.inspection import Inspection, docume
 from kartothek_cube.core.maintenance.verify.migration import migration_findings
 from kartothek_cube.core.maintenance.verify.report import Counts, Finding
 from kartothek_cube.core.maintenance.verify.rows import row_findings
+from kartothek_cube.core.maintenance.verify.tags import tag_findings, tagged_files
 from kartothek_cube.core.stores.contract import Store
 
 __all__ = ["VerifyPass", "verify", "verify_rows"]
@@ -64,18 +65,19 @@ def _verify_once(store: Store, uuid: str, *, deep: bool) -> tuple[VerifyPass, bo
         return VerifyPass(None, Indices(), tuple(document_faults), Counts()), False
     stored = seen
     subject, damage = inspect_dataset(store, stored)
-    indices, history = indices_of(store, subject), history_of(store, subject)
+    indices, history, tags = indices_of(store, subject), history_of(store, subject), tagged_files(store, subject)
     findings = (
         *document_faults,
         *damage,
         *commit_findings(subject),
         *history_findings(subject, history),
+        *tag_findings(subject, tags),
         *file_findings(store, subject),
         *label_findings(subject),
         *schema_findings(subject),
         *index_findings(subject, indices),
         *migration_findings(subject),
-        *leftover_findings(subject, history.kept),
+        *leftover_findings(subject, history.kept, tags.kept),
         *(() if deep else coverage_findings(subject, indices)),
     )
     keys = named_files(subject).column("key").to_pylist()

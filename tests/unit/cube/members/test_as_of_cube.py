@@ -161,9 +161,9 @@ def test_ids_older_than_the_chains_are_found(store, moments):
 
 def test_wrong_moments_are_refused(store, moments):
     with pytest.raises(
-        InvalidInput, match="Cube 'cube' cannot be read as of commit 'unknown': none of the datasets e, seed"
+        InvalidInput, match=f"Cube 'cube' cannot be read as of commit '{'0' * 32}': none of the datasets e, seed"
     ):
-        query_cube(CUBE, store, as_of="unknown")
+        query_cube(CUBE, store, as_of="0" * 32)
     with pytest.raises(InvalidType, match="as_of"):
         query_cube(CUBE, store, as_of=1)
     for read in (query_cube, collect_stats):

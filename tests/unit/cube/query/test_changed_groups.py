@@ -422,10 +422,10 @@ def test_a_reader_that_is_dropped_early_leaves_no_temporary_file(tmp_path, monke
     ("since", "error", "words"),
     [
         (5, InvalidType, "is the id of a commit"),
-        ("nobody", HistoryUnavailable, "cannot be read as of commit 'nobody': none of the datasets e, seed has it"),
+        ("nobody", HistoryUnavailable, "Cube 'cube' has no tag 'nobody'"),
         ("2001-01-01", HistoryUnavailable, "cannot be read as of 2001-01-01.*none existed then"),
         (dt.datetime(2001, 1, 1), HistoryUnavailable, "cannot be read as of 2001-01-01.*none existed then"),
-        ({"seed": "nobody"}, HistoryUnavailable, "Dataset 'cube..seed' cannot be read as of commit 'nobody'"),
+        ({"seed": "nobody"}, HistoryUnavailable, "Dataset 'cube..seed' has no tag 'nobody'"),
         (
             {"seed": None},
             HistoryUnavailable,
