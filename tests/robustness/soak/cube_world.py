@@ -169,7 +169,7 @@ class World:
     @contextmanager
     def writing(self, kind: str, datasets: tuple[str, ...]) -> Iterator[Write]:
         """Note what the caller of a write hears, and check what was seen of it."""
-        write = Write(next(self.numbers), kind, datasets, self.scheduler.steps)
+        write = Write(next(self.numbers), kind, datasets, self.scheduler.steps, self.clock.now)
         self.model.writes[write.number] = write
         self.scheduler.note(f"begins {kind} {write.number} of {datasets}")
         # Many datasets: an abort is certain, also of a put that is under way.
@@ -186,7 +186,7 @@ class World:
         except InjectedFault:
             heard = "refused" if certain else "unknown"
         finally:
-            write.outcome, write.ended = heard, self.scheduler.steps
+            write.outcome, write.ended, write.until = heard, self.scheduler.steps, self.clock.now
             self.scheduler.note(f"ends {kind} {write.number}: {heard}")
             self.count(f"{kind} {'of many ' if len(datasets) > 1 else ''}{heard}")
             self.moments.append(self.clock.now)
