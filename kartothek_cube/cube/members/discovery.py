@@ -162,13 +162,14 @@ def read_members(
     InvalidInput
         If the history of a dataset does not reach back to ``as_of``.
     """
-    past = check_state(as_of, "as_of")
-    if past is None:
-        members = load_members(uuid_prefix, store, only, skip_broken=skip_broken)
-        return read_consistent(uuid_prefix, store, members, is_whole=only is None)
-    names = converter_str_set_optional(only)
+    past, names = check_state(as_of, "as_of"), converter_str_set_optional(only)
     # The id of a commit may be of a dataset that `only` leaves out.
-    newest = load_members(uuid_prefix, store, None if isinstance(past, str) else names, skip_broken=skip_broken)
+    wanted = None if isinstance(past, str) else names
+    newest = load_members(uuid_prefix, store, wanted, skip_broken=skip_broken)
+    # Also for the past: what is too old here has no history of a write that another dataset has.
+    newest = read_consistent(uuid_prefix, store, newest, is_whole=wanted is None)
+    if past is None:
+        return newest
     if names is None:
         check_known(uuid_prefix, newest, past, "as_of")
     return {i: s for i, s in members_at(uuid_prefix, store, newest, past).items() if names is None or i in names}
@@ -227,12 +228,11 @@ def load_states(
             f"{join_names(start)}. Its keys are the ids of datasets, as in the commits of a plan."
         )
     # The id of a commit may be of a dataset that `only` leaves out.
-    newest = load_members(prefix, store, None if isinstance(start, str) or isinstance(until, str) else ids)
+    wanted = None if isinstance(start, str) or isinstance(until, str) else ids
+    newest = read_consistent(prefix, store, load_members(prefix, store, wanted), is_whole=wanted is None)
     if ids is None:
         check_known(prefix, newest, start, names[0])
         check_known(prefix, newest, until, names[1])
-    if until is None:
-        newest = read_consistent(prefix, store, newest, is_whole=ids is None)
     before, after = members_between(prefix, store, newest, start, until, names)
     if before and cube.seed_dataset in after and cube.seed_dataset not in before:
         raise HistoryUnavailable(

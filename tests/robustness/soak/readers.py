@@ -208,7 +208,7 @@ class Writer:
 class Run:
     """Starts readers and writers, and kills writers as long as somebody reads."""
 
-    pause = 5  # seconds at most between a kill and the next one, if nobody has come to its end
+    pause = 15.0  # seconds at most between a kill and the next one, if nobody has come to its end
 
     def __init__(self, stage: Stage, readers: int, reads: int, seed: int) -> None:
         self.stage, self.random = stage, Random(seed)
