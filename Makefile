@@ -146,6 +146,7 @@ soak: $(VENV)/.full ## long runs: interleaved writers and readers over faulty st
 	$(VENV)/bin/python -m tests.robustness.soak.state_machine --world cube --seconds $(SOAK_SECONDS)
 	$(VENV)/bin/python -m tests.robustness.soak.processes
 	$(VENV)/bin/python -m tests.robustness.soak.kills
+	$(VENV)/bin/python -m tests.robustness.soak.readers
 	$(VENV)/bin/python -m tests.robustness.soak.streams --kills 50
 
 .PHONY: fuzz

@@ -735,7 +735,7 @@ def look(verb: str, note: str, run: Run, cold: str, warm: str = "", **more: Any)
 one, several = (lambda z: z.D == 1), (lambda z: z.D > 1)
 cubes = cube_api
 PLANNED = ("D get_versioned, 1 list", "D changed, 1 list")
-WALKED = ("D get_versioned, 1 list, D*H get", "D changed, 1 list, D*H get")
+WALKED = ("D get_versioned, 2 list, D*H get", "D changed, 2 list, D*H get")
 LOADED = ("D get_versioned, 1 list, D*P tail", "D changed, 1 list, D*P tail")
 CUBE_CASES = [
     look("query_cube", "", lambda s, z, g: cubes.query_cube(cube_of(z), s), *LOADED),

@@ -40,8 +40,10 @@ def rename_dataset(store: Store, uuid: str, new_uuid: str, renamed: Mapping[str,
         raise InvalidInput(f"Cannot rename dataset {uuid!r} to itself.")
     if not is_nearly_renamed(store, uuid, new_uuid):
         check_store_can_commit(store)
-        abort_pending(store, uuid)  # its writer must not commit to a dataset that is gone
         snapshot = load_snapshot(store, uuid)
+        if snapshot.undecided is not None:  # its writer must not commit to a dataset that is gone
+            abort_pending(store, uuid)
+            snapshot = load_snapshot(store, uuid)
         copied = copy_snapshot(store, snapshot, store, new_uuid, renamed=renamed)
         state = copied.chain[-1].id if copied.chain else fingerprint(copied.document.partitions)
         try:

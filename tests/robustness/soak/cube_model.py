@@ -30,8 +30,10 @@ class Write:
     kind: str
     datasets: tuple[str, ...]
     begun: int
+    since: datetime
     outcome: str = "open"
     ended: int | None = None
+    until: datetime | None = None
 
     @property
     def is_acknowledged(self) -> bool:
@@ -128,18 +130,31 @@ class Ledger:
         """The numbers that whoever begins to read now must see."""
         return self.seen | {n for n, write in self.writes.items() if write.is_acknowledged}
 
-    def check_newest(self, view: View, must_see: set[int], begun: int, when: datetime | None = None) -> None:
+    def check_newest(self, view: View, must_see: set[int], begun: int) -> None:
         """Check what a reader of the newest state saw, who began at this step."""
         self.check(view)
         if self.is_damaged:
             return
-        for dataset, numbers in view.added.items():
-            wanted = {n for n in must_see if self._shows(n, dataset)}
-            assert wanted <= numbers, f"{dataset} lacks the writes {sorted(wanted - numbers)}"
+        self._check_there(view, must_see)
         for register in view.registers.values():
             for number in set(register.values()) - {None, 0}:
                 self._check_not_overwritten(self.writes[number], begun)
         self.seen |= {n for n in view.numbers if self.writes[n].kind == "append"}
+
+    def check_moment(self, view: View, moment: datetime) -> None:
+        """Check what a reader saw of a moment of the past."""
+        self.check(view)
+        if self.is_damaged:
+            return
+        writes = self.writes.values()
+        self._check_there(view, {w.number for w in writes if w.is_acknowledged and w.until and w.until <= moment})
+        later = {w.number for w in writes if w.since > moment} & view.numbers
+        assert not later, f"the writes {later} came after {moment}"
+
+    def _check_there(self, view: View, must_see: set[int]) -> None:
+        for dataset, numbers in view.added.items():
+            wanted = {n for n in must_see if self._shows(n, dataset)}
+            assert wanted <= numbers, f"{dataset} lacks the writes {sorted(wanted - numbers)}"
 
     def _shows(self, number: int, dataset: str) -> bool:
         write = self.writes[number]

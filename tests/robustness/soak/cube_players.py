@@ -238,7 +238,10 @@ class Player:
         with self.reading("as of", *PAST):
             view = view_of(query_cube_arrow(CUBE, self.store, as_of=as_of).to_pylist())
             self.world.scheduler.note(f"sees as of {as_of} {view}")
-            self.world.model.check(view)
+            if isinstance(as_of, str):
+                self.world.model.check(view)
+            else:
+                self.world.model.check_moment(view, as_of)
 
     def verify(self) -> None:
         with self.reading("verify"):
@@ -284,7 +287,7 @@ class Player:
     def delete_one(self) -> None:
         """An enrichment goes; `extend` makes it again."""
         dataset = self.random.choice(MADE)
-        deletion = Write(0, "delete", (dataset,), self.world.scheduler.steps)
+        deletion = Write(0, "delete", (dataset,), self.world.scheduler.steps, self.world.clock.now)
         self.world.model.deletions.append(deletion)
         self.begins(f"to delete {dataset}")
         with suppress(InjectedFault, CommitConflict):

@@ -21,14 +21,13 @@ from kartothek_cube.core.metadata.cube_writes import pending_mark
 from kartothek_cube.core.metadata.document import Document, parse_document
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.runtime.options import options
-from kartothek_cube.core.snapshots import loader
 from kartothek_cube.core.stores.contract import Data, Store
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.members import consistent_read
 from kartothek_cube.errors import (
     AlreadyExists,
     CommitConflict,
     CommitOutcomeUnknown,
+    IncompleteCubeWarning,
     MultiTableCommitAborted,
     StagedFilesLost,
 )
@@ -86,10 +85,8 @@ class World:
     def run(self) -> None:
         with patched(self.scheduler, self.clock, self.settings.base.seed), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with (
-                patch.object(loader, "_warn_of_lost_records", self.warned),
-                patch.object(consistent_read, "_warn", self.warned),
-            ):
+            warnings.simplefilter("always", IncompleteCubeWarning)
+            with patch.object(warnings, "showwarning", self.warned):
                 self._play()
 
     def _play(self) -> None:
@@ -99,13 +96,13 @@ class World:
         self.scheduler.run()
         self.check_end()
 
-    def warned(self, *arguments: Any) -> None:
+    def warned(self, message: Warning | str, *arguments: Any, **more: Any) -> None:
         """A reader does not know what became of a write: only writers without records are to
         blame.
         """
         self.count("warnings")
         if not self.model.is_damaged:
-            self.scheduler.failure = AssertionError(f"a warning, but no foreign writer was there: {arguments}")
+            self.scheduler.failure = AssertionError(f"a warning, but no foreign writer was there: {message}")
             raise self.scheduler.failure
 
     def _fill(self) -> None:
@@ -169,7 +166,7 @@ class World:
     @contextmanager
     def writing(self, kind: str, datasets: tuple[str, ...]) -> Iterator[Write]:
         """Note what the caller of a write hears, and check what was seen of it."""
-        write = Write(next(self.numbers), kind, datasets, self.scheduler.steps)
+        write = Write(next(self.numbers), kind, datasets, self.scheduler.steps, self.clock.now)
         self.model.writes[write.number] = write
         self.scheduler.note(f"begins {kind} {write.number} of {datasets}")
         # Many datasets: an abort is certain, also of a put that is under way.
@@ -186,7 +183,7 @@ class World:
         except InjectedFault:
             heard = "refused" if certain else "unknown"
         finally:
-            write.outcome, write.ended = heard, self.scheduler.steps
+            write.outcome, write.ended, write.until = heard, self.scheduler.steps, self.clock.now
             self.scheduler.note(f"ends {kind} {write.number}: {heard}")
             self.count(f"{kind} {'of many ' if len(datasets) > 1 else ''}{heard}")
             self.moments.append(self.clock.now)

@@ -1,5 +1,5 @@
-"""Processes that append at the same time, and processes that are killed: the short forms of `make
-soak`.
+"""Processes that append at the same time, that are killed, and that read beside them: the short
+forms of `make soak`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ import pytest
 
 from tests.robustness.soak.kills import run_kills
 from tests.robustness.soak.processes import KINDS, run
+from tests.robustness.soak.readers import run_readers
+from tests.support.server_urls import needs, url_of_azure, url_of_s3
 
 
 @pytest.mark.slow
@@ -20,11 +22,7 @@ def test_rows_and_index_entries_of_all_processes_are_there(kind, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_on_a_server_of_s3(kind, s3_process):
-    host = s3_process.endpoint.removeprefix("http://")
-    url = (
-        f"hs3://key:secret@{host}/{s3_process.new_bucket()}?is_secure=false&force_bucket_suffix=false&region=us-east-1"
-    )
-    assert run(kind, url, processes=3, appends=4).commits == 12
+    assert run(kind, url_of_s3(s3_process), processes=3, appends=4).commits == 12
 
 
 @pytest.mark.slow
@@ -32,3 +30,21 @@ def test_killed_writers_leave_what_they_acknowledged_and_nothing_that_cannot_be_
     figures = run_kills(tmp_path, kills=12, rounds=2)
     assert (figures["kills"], figures["temporary files"]) == (12, 0)
     assert figures["acknowledged"] > 0
+
+
+@pytest.mark.slow
+def test_no_reader_beside_writers_of_four_datasets_sees_a_mixture(tmp_path):
+    counts = run_readers(f"hfs://{tmp_path / 'store'}", tmp_path, reads=200)
+    assert counts["kills"] > 0
+    assert counts["query"] > 50
+
+
+@pytest.mark.slow
+def test_no_reader_sees_a_mixture_on_a_server_of_s3(s3_process, tmp_path):
+    assert run_readers(url_of_s3(s3_process), tmp_path, reads=60)["query"] > 10
+
+
+@pytest.mark.slow
+@needs("azure.storage.blob")
+def test_no_reader_sees_a_mixture_on_azurite(azure_process, tmp_path):
+    assert run_readers(url_of_azure(azure_process), tmp_path, reads=60)["query"] > 10
