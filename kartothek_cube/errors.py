@@ -278,14 +278,14 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
     """A write to several datasets of a cube was aborted. None of it is visible, nor will be.
 
     A check that spans datasets failed, or the store did not answer before the moment of the write.
-    Of the subclass `CubeCommitIncomplete` a part is visible.
+    Only of the subclass `CubeCommitIncomplete`, which no write of rows raises, a part is visible.
 
     Examples
     --------
     Nothing was changed, so the write can be repeated.
 
-    >>> issubclass(CubeCommitIncomplete, MultiTableCommitAborted)
-    True
+    >>> MultiTableCommitAborted.kind, issubclass(CubeCommitIncomplete, MultiTableCommitAborted)
+    ('multi_table_commit_aborted', True)
     """
 
     kind = "multi_table_commit_aborted"

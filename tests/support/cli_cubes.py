@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Any
+
 import pyarrow as pa
 
 from kartothek_cube import Cube, build_cube
@@ -30,6 +33,19 @@ def write_cubes(store: str) -> None:
     data = {"seed": SEED, "enrich": ENRICH, "un": UN}
     build_cube(data, CUBE, store, metadata={"enrich": {"foo": {"b": [1, 2], "a": "ü"}}}, partition_on={"un": []})
     build_cube(SEED.select(["x", "p", "v1"]), OTHER, store)
+
+
+def leave_unmade(store: str, prefix: str) -> None:
+    """Leave what a build of a cube leaves that died before the swap of the seed."""
+    from kartothek_cube import open_store
+    from kartothek_cube.testing.stores import FaultyStore, SimulatedCrash
+
+    def die(call: Any) -> str | None:
+        return "crash" if (call.operation, call.key) == ("put_if", f"{prefix}++seed.by-dataset-metadata.json") else None
+
+    with suppress(SimulatedCrash):
+        build_cube({"seed": SEED, "enrich": ENRICH}, CUBE.copy(uuid_prefix=prefix), FaultyStore(open_store(store), die))
+    assert f"{prefix}++enrich.by-dataset-metadata.json" in keys(store)
 
 
 def keys(store: str, start: str = "") -> list[str]:

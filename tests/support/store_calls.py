@@ -314,7 +314,11 @@ DATASET_CASES = [
         "1 changed",
     ),
     Case(
-        "DatasetMetadata", "`.exists`", lambda s, z, g: api.DatasetMetadata.exists(UUID, s), "1 contains", make=stored
+        "DatasetMetadata",
+        "`.exists`",
+        lambda s, z, g: api.DatasetMetadata.exists(UUID, s),
+        "1 get_versioned",
+        make=stored,
     ),
     Case(
         "ExplicitSecondaryIndex",

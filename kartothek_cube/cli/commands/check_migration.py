@@ -203,14 +203,20 @@ def verdicts_of(store: Store, cube: str | None, *, deep: bool) -> list[Verdict]:
     from kartothek_cube.core.dataset.inspect import list_datasets
     from kartothek_cube.core.runtime.executor import map_in_threads
     from kartothek_cube.core.runtime.progress import Phase
+    from kartothek_cube.core.snapshots.loader import is_visible
     from kartothek_cube.cube.members.discovery import dataset_ids, list_cube_prefixes
 
-    members = {
+    listed = {
         prefix: {f"{prefix}++{name}" for name in dataset_ids(prefix, store)}
         for prefix in list_cube_prefixes(store)
         if cube in (None, prefix)
     }
-    single = sorted(set(list_datasets(store)).difference(*members.values())) if cube is None else []
+    single = sorted(set(list_datasets(store)).difference(*listed.values())) if cube is None else []
+    uuids = sorted(set().union(*listed.values()))
+    # Of a cube, the listing also names datasets that no reader sees.
+    visible = map_in_threads(partial(is_visible, store), uuids, store=store)
+    seen = {uuid for uuid, is_seen in zip(uuids, visible, strict=True) if is_seen}
+    members = {prefix: names & seen for prefix, names in listed.items() if names & seen}
     tasks: list[Callable[[], list[Verdict]]] = [
         *(partial(_cube, store, prefix, sorted(uuids), deep=deep) for prefix, uuids in members.items()),
         *(partial(_single, store, uuid, deep=deep) for uuid in single),

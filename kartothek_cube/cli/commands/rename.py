@@ -66,7 +66,7 @@ def new_uuids(loaded: LoadedCube, new_name: str, dataset: str | None) -> dict[st
 def _check_free(loaded: LoadedCube, names: Mapping[str, str], prefix: str | None) -> None:
     """Raise for a name that is taken, unless by an interrupted call of the same renaming."""
     from kartothek_cube.core.maintenance.rename import is_nearly_renamed
-    from kartothek_cube.core.snapshots.document_store import dataset_exists
+    from kartothek_cube.core.snapshots.loader import is_visible
     from kartothek_cube.cube.verbs.discover import discover_cube
     from kartothek_cube.errors import KartothekCubeError
 
@@ -74,7 +74,7 @@ def _check_free(loaded: LoadedCube, names: Mapping[str, str], prefix: str | None
     taken = [
         new
         for new, old in new_to_old.items()
-        if dataset_exists(loaded.store, new) and (new == old or not is_nearly_renamed(loaded.store, old, new))
+        if is_visible(loaded.store, new) and (new == old or not is_nearly_renamed(loaded.store, old, new))
     ]
     if taken:
         raise Failure(f"There is already a dataset {taken[0]}. Nothing was renamed.")

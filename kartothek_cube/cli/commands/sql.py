@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +25,7 @@ from kartothek_cube.cli.errors import Failure, SqlFailure, escaped, one_line
 from kartothek_cube.cli.options import cube_command
 from kartothek_cube.cli.output import echo
 from kartothek_cube.cli.query.export import kind_of, place_of, pour, show_written, sink_of
+from kartothek_cube.errors import DatasetNotFound
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -125,7 +126,9 @@ def _commits(store: Store) -> Iterator[dict[str, Any]]:
     from kartothek_cube.core.dataset.inspect import list_datasets
 
     for uuid in list_datasets(store):
-        yield from commits_in(uuid, store)
+        # The listing also names datasets that no reader sees.
+        with suppress(DatasetNotFound):
+            yield from commits_in(uuid, store)
 
 
 def _connected(session: Session, store: Store, as_of: str | None) -> DuckDBPyConnection:

@@ -265,8 +265,8 @@ def undo(
     store : str, path, store or callable
         The store, in any form that `open_store` takes.
     commit : str, optional
-        Id of the commit, or of the cube write that contains it; by default the newest commit.
-        `history` lists the ids.
+        Id of the commit, or of the cube write that contains it; by default the newest commit that
+        changed something. `history` lists the ids.
     factory : DatasetFactory, optional
         Instead of ``dataset_uuid`` and ``store``.
     options : optional
@@ -336,7 +336,12 @@ def plan_undo(store: Store, newest: Snapshot, commit: str | None) -> UndoPlan:
     older = states(store, newest)
     later: list[HistoryEntry] = []
     for state in older:
-        if state.commit is not None and (commit is None or is_wanted(state.commit, None, state.cube, commit)):
+        if commit is None:
+            # A commit may have touched the dataset only so that a write to its cube became visible.
+            is_meant = state.entry is None or not _changes_nothing(state, state.entry)
+        else:
+            is_meant = state.commit is not None and is_wanted(state.commit, None, state.cube, commit)
+        if state.commit is not None and is_meant:
             plan = _plan_of(store, newest, state, older, tuple(later))
             check_undoable(plan)
             return plan

@@ -330,7 +330,8 @@ def list_datasets(store: StoreLike) -> list[str]:
     """Uuids of the datasets in a store, sorted: one listing of the top level, no document is read.
 
     Datasets of a cube appear as ``<uuid_prefix>++<dataset>``. A dataset exists if and only if its
-    document exists, see the page *The format*.
+    document exists, see the page *The format*. It also names datasets that a write to a cube makes
+    and has not committed: readers do not see them yet.
 
     Parameters
     ----------

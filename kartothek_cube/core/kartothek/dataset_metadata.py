@@ -15,9 +15,10 @@ from kartothek_cube.core.kartothek.indices import ExplicitSecondaryIndex, indice
 from kartothek_cube.core.kartothek.partition import Partition, partition_map
 from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
 from kartothek_cube.core.metadata.document import render_document
-from kartothek_cube.core.metadata.naming import check_uuid, document_key
+from kartothek_cube.core.metadata.naming import check_uuid
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.snapshots.document_store import read_document
+from kartothek_cube.core.snapshots.loader import is_visible, load_snapshot, needs_ledger
 from kartothek_cube.core.snapshots.time_travel import AsOf, load_snapshot_as_of
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.errors import UnknownColumn
@@ -416,15 +417,20 @@ class DatasetMetadata(DatasetMetadataBase):
         if load_schema or as_of is not None:
             parts = kernel.parts_of_snapshot(load_snapshot_as_of(opened, uuid, as_of))
         else:
-            parts = kernel.parts_in_store(read_document(opened, uuid).document, opened, load_schema=False)
+            document = read_document(opened, uuid).document
+            if needs_ledger(document):
+                document = load_snapshot(opened, uuid).document
+            parts = kernel.parts_in_store(document, opened, load_schema=False)
         dataset = DatasetMetadata.of_parts(parts)
         return dataset.load_all_indices(opened, load_partition_indices=load_schema) if load_all_indices else dataset
 
     @staticmethod
     def exists(uuid: str, store: StoreLike) -> bool:
-        """Whether the store has a document of this dataset; it is not read."""
-        opened = open_instrumented(store)
-        return any(opened.contains(document_key(check_uuid(uuid), msgpack=msgpack)) for msgpack in (False, True))
+        """Whether the store has a document of this dataset that readers see; one damaged counts.
+
+        A dataset that an uncommitted write to a cube is to make does not exist yet.
+        """
+        return is_visible(open_instrumented(store), check_uuid(uuid))
 
     @staticmethod
     def storage_keys(uuid: str, store: StoreLike) -> list[str]:

@@ -67,7 +67,7 @@ def document_keys(uuid: str) -> tuple[str, str]:
 
 
 def dataset_exists(store: Store, uuid: str) -> bool:
-    """Whether a dataset has a document, in either encoding."""
+    """Whether a dataset has a document, in either encoding, also one that no reader sees."""
     return any(store.contains(key) for key in document_keys(uuid))
 
 

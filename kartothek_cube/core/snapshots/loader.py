@@ -47,7 +47,14 @@ from kartothek_cube.core.snapshots.document_store import StoredDocument, read_do
 from kartothek_cube.core.snapshots.indexing import built_indices
 from kartothek_cube.core.snapshots.past_state import past_snapshot, read_entry
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.errors import CorruptDocument, DatasetNotFound, IncompleteCubeWarning, InvalidInput, KeyNotFound
+from kartothek_cube.errors import (
+    CorruptDocument,
+    DatasetNotFound,
+    IncompleteCubeWarning,
+    InvalidInput,
+    KeyNotFound,
+    Unsupported,
+)
 
 __all__ = [
     "Unseen",
@@ -55,9 +62,11 @@ __all__ = [
     "find_snapshot",
     "find_state",
     "is_current",
+    "is_visible",
     "load_index",
     "load_snapshot",
     "load_state",
+    "needs_ledger",
     "remember",
     "resolve_document",
     "snapshot_of",
@@ -194,6 +203,23 @@ def load_state(store: Store, uuid: str) -> Snapshot | Unseen:
                     stacklevel=2,
                 )
             return snapshot_of(store, stored.document, stored.key, stored.token)
+
+
+def is_visible(store: Store, uuid: str) -> bool:
+    """Whether a dataset exists for readers; a document that cannot be parsed counts."""
+    try:
+        stored = read_document(store, uuid)
+    except DatasetNotFound:
+        return False
+    except (CorruptDocument, Unsupported):
+        return True
+    return not needs_ledger(stored.document) or find_snapshot(store, uuid) is not None
+
+
+def needs_ledger(document: Document) -> bool:
+    """Whether readers may not see a document as it is: a pending write, or a vacancy."""
+    ledger = ledger_of(document.metadata)
+    return pending_mark(document) is not None or (ledger is not None and ledger.is_vacant)
 
 
 def coordinator_document(store: Store, uuid: str) -> Document | None:

@@ -155,7 +155,8 @@ def read_members(
 ) -> dict[str, Snapshot]:
     """Snapshots as `load_members`, but for a reader: of a write to several datasets all or nothing.
 
-    With ``as_of``, an older state. All or nothing holds as far as a few retries can achieve it.
+    With ``as_of``, an older state. Documents are read again until they fit together: each retry
+    needs a write that landed meanwhile.
 
     Raises
     ------

@@ -44,9 +44,8 @@ def build_cube(
     """Write the first datasets of a cube, the seed among them.
 
     Rows in memory are checked before the first file is written. A stream is written as it comes,
-    and its errors are found before anything is visible. The enrichments become visible before the
-    seed, whose cells bring them into queries. The rules are on the page *Cubes* of the
-    documentation.
+    and its errors are found before anything is visible. All datasets become visible at once. The
+    rules are on the page *Cubes* of the documentation.
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""The verb `copy_cube`: files first, then the documents, the seed's last."""
+"""The verb `copy_cube`: files first, then the documents.
+
+Those of a new cube come one by one, the seed's last; a cube that exists changes at once.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +65,9 @@ def copy_cube(
     """Copy a cube, or some of its datasets, to another store.
 
     The state of the datasets when the call begins is copied, without garbage. Everything is checked
-    before the first file is written. The copies become visible when all files are complete, the
-    seed last, so that a new cube appears as a whole; then its tags with their states appear.
+    before the first file is written. The copies become visible when all files are complete. A new
+    cube appears with its seed, which comes last; in a cube that exists all copies appear at once.
+    Then the tags appear, with their states.
     Documents keep their encoding and metadata; the history of a copy begins anew.
 
     Parameters
@@ -246,7 +250,7 @@ def plan_cube_copy(
 
 
 def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: Executor = THREADS) -> None:
-    """Copy the files, then make the copies visible in their order; errors as of `copy_cube`."""
+    """Copy the files, then make all copies visible; errors as of `copy_cube`."""
     begun: list[str] = []
     target = next(iter(copies.values())).target.store if copies else None
     seed, state = copies.get(cube.seed_dataset), None

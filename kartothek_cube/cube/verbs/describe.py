@@ -197,7 +197,9 @@ def description_of(cube: Cube, members: Mapping[str, Snapshot], tags: tuple[str,
 
 
 def list_cubes(store: StoreLike) -> list[str]:
-    """Prefixes of the cubes in a store; one listing of the top level.
+    """Prefixes of the cubes in a store; one listing of the top level, no document is read.
+
+    It also names a cube whose first write has not committed, or was aborted: readers see none yet.
 
     Examples
     --------

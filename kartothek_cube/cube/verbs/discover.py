@@ -27,6 +27,8 @@ __all__ = [
 def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreLike) -> set[str]:
     """Ids of the datasets under a prefix. One listing of the top level; no document is read.
 
+    It also names datasets that a write makes and has not committed: readers do not see them yet.
+
     Examples
     --------
     >>> import pyarrow as pa

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kartothek_cube.cli.commands.check_migration import Remark, Verdict, lines
-from tests.support.cli_cubes import contents
+from tests.support.cli_cubes import contents, leave_unmade
 
 ARCHIVE = Path(__file__).parents[2] / "golden" / "kartothek-5.3.tar.xz"
 CASES = ("cube_refusals", "cube_late_index", "cube_types_index", "ds_msgpack", "ds_unicode", "reference_bugs")
@@ -143,6 +143,13 @@ def test_damaged_datasets(run, folder):
     assert "cube other: cannot be read" in printed
     assert printed[-1] == "4 read equally, 0 differently, 2 not at all."
     assert run("my_cube", "check-migration").out.splitlines()[-1] == "4 read equally, 0 differently, 0 not at all."
+
+
+def test_a_cube_that_nobody_sees_is_left_out(run, folder):
+    before = run("check-migration").out
+    leave_unmade(str(folder / "store"), "unmade")
+    assert run("check-migration").out == before
+    assert run("unmade", "check-migration").err.startswith("Error: Could not load cube: Could not find seed dataset")
 
 
 def test_single_datasets_and_an_empty_store(run, folder):

@@ -9,7 +9,7 @@ from kartothek_cube.cli.commands.history import resolved, shortened
 from kartothek_cube.cli.errors import Failure
 from kartothek_cube.core.dataset.history import history
 from kartothek_cube.core.maintenance import rename
-from tests.support.cli_cubes import CUBE, ENRICH, SEED, contents, keys
+from tests.support.cli_cubes import CUBE, ENRICH, SEED, contents, keys, leave_unmade
 
 
 def rows(folder, cube=CUBE):
@@ -224,6 +224,12 @@ def test_a_rename_does_not_mix_two_cubes(run, folder):
         "Error: There is already a cube taken with the seed dataset taken++main. Nothing was renamed.\n",
     )
     assert contents(str(folder / "store")) == before
+
+
+def test_a_name_of_what_nobody_sees_is_free(run, folder):
+    leave_unmade(str(folder / "store"), "unmade")
+    ran = run("my_cube", "rename", "unmade", "--dry-run")
+    assert (ran.code, ran.err) == (0, "")
 
 
 def test_what_made_a_dataset_is_not_undone_in_others_either(run, folder):

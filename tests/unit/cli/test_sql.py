@@ -13,7 +13,7 @@ pytest.importorskip("duckdb", minversion="1.2")
 
 from kartothek_cube import Cube, append_to_cube, build_cube, query_cube_arrow
 from kartothek_cube.cli.errors import SqlFailure
-from tests.support.cli_cubes import CUBE, OTHER
+from tests.support.cli_cubes import CUBE, OTHER, leave_unmade
 
 ORDERED = "SELECT x, p, v1, v2 FROM my_cube WHERE x > 1 ORDER BY x"
 LINES = '"x","p","v1","v2"\n2,1,3,"3"\n3,1,4,"4"\n'
@@ -135,6 +135,16 @@ def test_an_older_state_is_asked_for_by_time_or_commit(run, folder):
     for moment in (first["commit"], first["commit"][:12], first["time"]):
         assert count("--as-of", moment).out == '"n"\n4\n'
     assert count("--as-of", "2100-01-01").out == '"n"\n5\n'
+
+
+def test_a_cube_that_nobody_sees_is_in_nobodys_way(run, folder):
+    leave_unmade(str(folder / "store"), "unmade")
+    commit = run("other", "history", "seed", "--format", "json").json["commits"][0]["commit"]
+    assert run("sql", "SELECT count(*) n FROM other", "--as-of", commit[:12]).out == '"n"\n4\n'
+    listed = run("sql", "SELECT table_name FROM duckdb_tables() UNION SELECT view_name FROM duckdb_views()")
+    assert listed.code == 0
+    assert "unmade" not in listed.out
+    assert run("sql", "FROM unmade").code == 2
 
 
 def test_threads_are_those_of_duckdb_too(run):

@@ -231,6 +231,20 @@ def test_a_write_to_a_cube_is_taken_back_by_its_id(store):
     assert len(state(store)[0]) == 4
 
 
+def test_a_commit_that_changed_nothing_is_left_out_unless_it_is_named(store):
+    def touch():
+        base = load_snapshot(store, UUID)
+        change = Change(UUID, (), base.schemas, base.partition_keys, ("i1",), cube=CubeCommit("w", (UUID, "other")))
+        return commit_change(store, change, base).commit
+
+    append(store, (4, "d", 30))
+    touched = [touch(), touch()][0]
+    undo(UUID, store, touched)
+    assert len(state(store)[0]) == 4
+    undo(UUID, store)
+    assert len(state(store)[0]) == 3
+
+
 # --- refused --------------------------------------------------------------------------------------
 
 

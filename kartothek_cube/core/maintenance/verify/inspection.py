@@ -13,7 +13,6 @@ from kartothek_cube.core.arrow.sort_keys import empty_rows
 from kartothek_cube.core.maintenance.garbage.plan import is_schema_key
 from kartothek_cube.core.maintenance.verify.report import Finding, Severity
 from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, is_foreign
-from kartothek_cube.core.metadata.cube_writes import ledger_of, pending_mark
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.naming import schema_key
 from kartothek_cube.core.metadata.partition_values import partition_table
@@ -21,7 +20,7 @@ from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_part
 from kartothek_cube.core.metadata.schema_file import parse_common_metadata, parse_embedded_schemas
 from kartothek_cube.core.metadata.snapshot import Snapshot, with_key_types
 from kartothek_cube.core.snapshots.document_store import StoredDocument, document_keys, find_document
-from kartothek_cube.core.snapshots.loader import load_state, resolve_document
+from kartothek_cube.core.snapshots.loader import load_state, needs_ledger, resolve_document
 from kartothek_cube.core.stores.contract import Entry, Store
 from kartothek_cube.errors import DatasetNotFound, KartothekCubeError, KeyNotFound, Unsupported
 
@@ -45,6 +44,7 @@ _MAX_DECODED = 10_000
 
 _RESTORE_DOCUMENT = "restore the document from a backup of the store"
 _RESTORE_SCHEMA = "restore the schema file from a backup of the store"
+_MAKE = "build_cube makes the cube, delete_cube removes what is there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,20 +129,24 @@ def documents_of(store: Store, uuid: str) -> tuple[StoredDocument | None, list[F
 
 def seen_document(store: Store, stored: StoredDocument) -> tuple[StoredDocument | None, list[Finding]]:
     """The document that readers see, None if they see none, and a finding on a pending write."""
-    document, uuid = stored.document, stored.document.uuid
-    ledger = ledger_of(document.metadata)
-    if pending_mark(document) is None and (ledger is None or not ledger.is_vacant):
+    if not needs_ledger(stored.document):
         return stored, []
+    uuid = stored.document.uuid
     state = load_state(store, uuid)
+    if state.undecided is None and isinstance(state, Snapshot):
+        return stored, []
     if state.undecided is None:
-        return (stored if isinstance(state, Snapshot) else None), []
+        text = "There is no dataset: the document only records that writes to its cube were aborted."
+        return None, [Finding("info", "cube-commit", uuid, text, key=stored.key, mend=_MAKE)]
     mark, was = state.undecided.mark, "was aborted" if state.undecided.is_aborted else "is under way, or stopped"
-    text = f"The write {mark.write} to several datasets of the cube {was}. Readers see the state before it."
+    text = f"The write {mark.write} to several datasets of the cube {was}."
+    if not isinstance(state, Snapshot):
+        text = f"{text} It makes this dataset, so there is none."
+        return None, [Finding("warning", "cube-commit", uuid, text, key=stored.key, mend=_MAKE)]
+    text = f"{text} Readers see the state before it."
     mend = "the next write to the dataset, or cleanup_cube once it is older than `grace`, takes it back"
     finding = Finding("warning", "cube-commit", uuid, text, key=stored.key, mend=mend)
-    if isinstance(state, Snapshot):
-        return StoredDocument(stored.key, stored.token, state.document), [finding]
-    return None, [finding]
+    return StoredDocument(stored.key, stored.token, state.document), [finding]
 
 
 # --- everything else ------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ from kartothek_cube.api.dataset import (
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
 )
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY
 from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, MARK_KEY, pending_mark
 from kartothek_cube.core.metadata.document import render_document
@@ -101,6 +103,13 @@ def test_a_prepared_dataset_is_shown_as_before(store, prepared):
     assert read_table_arrow(E_UUID, store).num_rows == ENRICH.num_rows
     assert len(history(E_UUID, store)) == 1
     assert len(names) == 2  # kartothek sees the document as it is
+
+
+@pytest.mark.parametrize("load_all_indices", [False, True])
+def test_a_prepared_dataset_is_shown_as_before_without_its_schemas(store, prepared, load_all_indices):
+    loaded = [DatasetMetadata.load_from_store(E_UUID, store, each, load_all_indices) for each in (True, False)]
+    assert [len(dataset.partitions) for dataset in loaded] == [1, 1]
+    assert len(DatasetFactory(E_UUID, store, load_schema=False, load_all_indices=load_all_indices).partitions) == 1
 
 
 def test_a_write_whose_seed_was_swapped_is_shown_whole(store):
@@ -224,6 +233,43 @@ def test_a_dataset_that_a_stopped_write_was_to_make_does_not_exist(store):
     assert "v3" not in query_cube_arrow(CUBE, store).column_names
     extend_cube(new, CUBE, store, partition_on={"f": [], "g": []})
     assert {"v3", "v4"} <= {*query_cube_arrow(CUBE, store).column_names}
+
+
+@pytest.fixture(params=["never made", "vacancy"])
+def unmade(request):
+    """What a build leaves that died before the swap of the seed, and what its removal leaves."""
+    store = MemoryStore()
+    with pytest.raises(SimulatedCrash):
+        build_both(ColdStore(FaultyStore(store, swap(SEED_DOCUMENT))))
+    forget(store)
+    if request.param == "vacancy":
+        cleanup_cube(CUBE, store, options=NOTHING_KEPT)
+    assert store.list().keys == [E_DOCUMENT if request.param == "never made" else SEED_DOCUMENT]
+    return store
+
+
+def test_what_nobody_sees_does_not_exist(unmade):
+    assert not any(DatasetMetadata.exists(uuid, unmade) for uuid in (SEED_UUID, E_UUID))
+    for uuid in (SEED_UUID, E_UUID):
+        with pytest.raises(DatasetNotFound):
+            DatasetMetadata.load_from_store(uuid, unmade, load_schema=False)
+
+
+@pytest.mark.parametrize("cube", [CUBE, "cube"])
+@pytest.mark.parametrize("mend", [build_both, lambda store: delete_cube(CUBE, store)])
+def test_a_cube_that_nobody_sees_is_verified_by_what_mends_it(unmade, cube, mend):
+    report = verify_cube(cube, unmade, deep=True)
+    assert [finding.check for finding in report.findings] == ["cube-commit"]
+    assert report.ok
+    assert report.counts.datasets == 0
+    assert re.findall(r"\w+_cube", report.findings[0].mend) == ["build_cube", "delete_cube"]
+    mend(unmade)
+    assert not unmade.list().keys or verify_cube(cube, unmade).clean
+
+
+def test_a_cube_that_nobody_sees_has_damage_all_the_same(unmade):
+    unmade.put("cube++f.by-dataset-metadata.json", b"damaged")
+    assert [f.check for f in verify_cube(CUBE, unmade).errors] == ["cube-seed", "document-unreadable"]
 
 
 def test_a_cube_whose_build_stopped_can_be_built_again():
