@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from kartothek_cube.core.commit import apply, commit, staged_files
+from kartothek_cube.core.commit import apply, commit, cube_writes, staged_files
 from kartothek_cube.core.maintenance.garbage import run as garbage
 from kartothek_cube.core.snapshots import tagging
 from kartothek_cube.core.stores.contract import Listing
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.wrappers import WRITES, StoreView
 from kartothek_cube.core.write import receipt, stage
+from kartothek_cube.cube.write import commit as cube_commit
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 
@@ -32,7 +33,7 @@ class Clock:
 def use_clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(garbage, "_now", lambda: clock.time)
-    for module in (apply, commit, receipt, stage, staged_files, tagging):
+    for module in (apply, commit, cube_commit, cube_writes, receipt, stage, staged_files, tagging):
         monkeypatch.setattr(module, "datetime", clock)
     return clock
 

@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from kartothek_cube import C, append_to_cube, delete_cells, query_cube_arrow
+from kartothek_cube import C, append_to_cube, delete_cells, open_store, query_cube_arrow
 from kartothek_cube.cli.commands.forget import BEYOND_REACH
 from kartothek_cube.core.dataset.history import history
-from kartothek_cube.cube.write import commit
-from kartothek_cube.errors import CubeCommitIncomplete
+from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.testing.stores import FaultyStore, SimulatedCrash
 from tests.support.cli_cubes import CUBE, SEED, contents, keys
 
 TABLE = """\
@@ -173,21 +173,18 @@ def test_forget_finishes_what_was_interrupted(run, folder):
     assert "secret" not in texts(folder / "store")
 
 
-def test_forget_keeps_the_history_that_a_stopped_write_needs(run, folder, monkeypatch):
-    whole = commit.commit_change
+@pytest.mark.usefixtures("secret", "no_pauses")
+def test_forget_takes_a_stopped_write_back_and_its_files(run, folder):
+    """The write has rows of the cell that no reader sees."""
 
-    def stopped(store, change, *rest):
-        if change.uuid == "my_cube++enrich":
-            raise OSError("the process died here")
-        return whole(store, change, *rest)
+    def at_the_seed(call):
+        return "crash" if (call.operation, call.key) == ("put_if", document_key("my_cube++seed")) else None
 
-    with monkeypatch.context() as patched:
-        patched.setattr(commit, "commit_change", stopped)
-        with pytest.raises(CubeCommitIncomplete):
-            delete_cells(CUBE, folder / "store", C("i1") == 10)
-    before = contents(str(folder / "store"))
-    ran = run("my_cube", "forget", "--where", "i1 == 10", "--yes")
-    assert ran.code == 2
-    assert "undo('my_cube++seed', store, " in ran.err
-    assert "Take it back first" in ran.err
-    assert contents(str(folder / "store")) == before
+    store = open_store(str(folder / "store"))
+    before = query_cube_arrow(CUBE, store)
+    with pytest.raises(SimulatedCrash):
+        delete_cells(CUBE, FaultyStore(store, at_the_seed), C("x") == 9)
+    assert query_cube_arrow(CUBE, open_store(str(folder / "store"))).equals(before)
+    assert run("my_cube", "forget", "--where", "x == 9", "--yes").code == 0
+    assert "secret" not in texts(folder / "store")
+    assert run("my_cube", "verify", "--deep").code == 0

@@ -13,7 +13,9 @@ from kartothek_cube.errors import InvalidInput, InvalidType
 
 def test_defaults():
     defaults = current_options()
-    assert defaults == Options(None, 256 * 2**20, 100, True, timedelta(days=1), timedelta(days=7), False)
+    assert defaults == Options(
+        None, 256 * 2**20, 100, timedelta(seconds=5), True, timedelta(days=1), timedelta(days=7), False
+    )
     assert defaults.thread_count == min(os.cpu_count(), 8)
 
 

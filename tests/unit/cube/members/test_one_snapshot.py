@@ -494,7 +494,7 @@ def test_deleting_the_seed_leaves_the_other_datasets_as_they_were():
     assert read_table_arrow(E_UUID, ColdStore(store)).num_rows == ENRICH.num_rows
 
 
-# --- the past, and what goes away meanwhile --------------------------------------------------------
+# --- the past, and what goes away meanwhile -------------------------------------------------------
 
 
 def test_a_moment_read_beside_a_write_that_lands_is_whole(store):
