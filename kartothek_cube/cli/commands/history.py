@@ -33,7 +33,7 @@ __all__ = [
 
 _SHORTEST, _SHORT = 4, 8
 _HEX = re.compile("[0-9a-f]+")
-_COLUMNS = ("time", "commit", "parent", "added", "removed", "cube", "kept")
+_COLUMNS = ("time", "commit", "parent", "added", "removed", "cube", "kept", "tags")
 _HEAD = ("time", "dataset", "commit", "added", "removed", "cube", "kept", "tags")
 _HEAD_OF_CUBE = ("time", "datasets", "commit", "added", "removed", "tags", "kept")
 

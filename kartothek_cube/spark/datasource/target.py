@@ -19,9 +19,9 @@ from kartothek_cube.core.write.arguments import plan_new, plan_update
 from kartothek_cube.core.write.prepare import Schemas, WriteRequest
 from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.members.discovery import dataset_ids
+from kartothek_cube.cube.members.consistency import check_infos, infos_of
+from kartothek_cube.cube.members.discovery import cube_of, read_members
 from kartothek_cube.cube.verbs.build import existing_for_build
-from kartothek_cube.cube.verbs.discover import discover_cube
 from kartothek_cube.cube.write.commit import commit_cube_write
 from kartothek_cube.cube.write.duplicates import check_duplicates
 from kartothek_cube.cube.write.plan import CubeWrite, plan_append, plan_build, plan_extend
@@ -144,7 +144,8 @@ class CubeWritePlan:
 def _plan_cube(write: SourceWrite, store: Store) -> CubeWritePlan:
     options = write.options
     assert options.cube is not None
-    if not dataset_ids(options.cube, store):
+    existing = read_members(options.cube, store)
+    if not existing:
         if options.dimension_columns is None or options.partition_columns is None:
             raise InvalidInput(
                 f"There is no cube {options.cube!r} in the store. To make it, give the options dimension_columns and "
@@ -158,8 +159,8 @@ def _plan_cube(write: SourceWrite, store: Store) -> CubeWritePlan:
         return CubeWritePlan(
             cube.seed_dataset, plan_build(cube, {cube.seed_dataset: write.schema}, {}, partition_on=keys)
         )
-    cube, datasets = discover_cube(options.cube, store)
-    existing = {i: d.snapshot for i, d in datasets.items()}
+    cube = cube_of(options.cube, existing)
+    check_infos(infos_of(existing), cube)
     name = options.dataset or cube.seed_dataset
     base, rows = existing.get(name), {name: write.schema}
     _check_cube(options, cube, base)
