@@ -123,6 +123,8 @@ class Player:
             remove_partitions(CUBE, self.store, C("p") == p, datasets)
 
     def extend(self) -> None:
+        if self.world.is_deleting:  # what is being deleted is not to be written
+            return
         with self.world.writing("extend", MADE) as write:
             rows = {d: rows_of(d, [(-1, SLOT_PARTITION, write.number)]) for d in MADE}
             extend_cube(rows, CUBE, self.store, overwrite=True, on_conflict=self.random.choice(["raise", "reapply"]))
@@ -285,14 +287,22 @@ class Player:
         memory.put(document_key(uuid), json.dumps(document).encode())
 
     def delete_one(self) -> None:
-        """An enrichment goes; `extend` makes it again."""
+        """An enrichment goes, while others read; `extend` makes it again."""
+        world = self.world
+        if world.is_deleting or any(w.kind == "extend" and w.outcome == "open" for w in world.model.writes.values()):
+            return
         dataset = self.random.choice(MADE)
-        deletion = Write(0, "delete", (dataset,), self.world.scheduler.steps, self.world.clock.now)
-        self.world.model.deletions.append(deletion)
+        deletion = Write(0, "delete", (dataset,), world.scheduler.steps, world.clock.now)
+        world.model.deletions.append(deletion)
         self.begins(f"to delete {dataset}")
-        with suppress(InjectedFault, CommitConflict):
+        world.is_deleting = True
+        try:
             delete_cube(CUBE, self.store, [dataset])
-            deletion.ended = self.world.scheduler.steps
+            deletion.ended = world.scheduler.steps
+        except (InjectedFault, CommitConflict):
+            pass
+        finally:
+            world.is_deleting = False
 
 
 VERBS: list[tuple[Callable[[Player], None], int]] = [

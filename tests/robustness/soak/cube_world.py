@@ -80,6 +80,7 @@ class World:
         self.number = next(INCARNATIONS)
         self.moments: list[datetime] = []
         self.numbers = itertools.count(1)
+        self.is_deleting = False
         self._busy, self._is_closed = 0, False
 
     def run(self) -> None:
@@ -273,7 +274,7 @@ def cube_settings_of(seed: int) -> CubeSettings:
         patience=random.choice(PATIENCES),
         etags=random.random() < 0.5,
         foreign=random.random() < 0.25,
-        deletes=random.random() < 0.25,
+        deletes=random.random() < 0.25 and not base.rates.late,
     )
 
 
