@@ -175,7 +175,7 @@ def apply_change(
     # They survive `replace`, too: readers of other datasets need them.
     before = (vacant or {}) if base is None else base.document.metadata
     write = None if change.cube is None else change.cube.id
-    metadata.update(records_after(change.part, change.uuid, write, change.commit, before))
+    metadata.update(records_after(change.part, change.uuid, write, change.commit, before, is_new=base is None))
     appends = not change.replace and partitions is not None and not len(gone) and not change.places
     document = Document(change.uuid, metadata, change.partition_keys, kept, partitions)
     all_gone = base.partitions.labels if change.replace and base is not None else gone

@@ -167,7 +167,8 @@ def check_not_aborted(store: Store, change: Change, state: Snapshot | Unseen | N
     if now is None:
         is_open = part.ledger is None and all(is_marked(store, uuid, write.id) for uuid in part.others)
     else:
-        is_open = now.epoch == then.epoch and all(now.last.get(u) == then.last.get(u) for u in part.others)
+        lasts = ((now.last.get(u), part.befores.get(u, (then.last.get(u),))) for u in part.others)
+        is_open = now.epoch == then.epoch and all(last in allowed for last, allowed in lasts)
     if not is_open:
         raise WriteAborted(
             f"The write {write.id} to {', '.join(write.datasets)} took longer than options(patience=...) of another "

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, overload
 
@@ -17,11 +15,10 @@ from kartothek_cube.core.arrow.sort_keys import IntArray
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
 from kartothek_cube.core.commit.undo_plan import UndoPlan, check_undoable, old_places, restored_metadata
+from kartothek_cube.core.dataset.past_commits import changes_nothing, past_commits
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
-from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, CubeCommit
-from kartothek_cube.core.metadata.document import OWN_PREFIX
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, document_before
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -38,7 +35,6 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.errors import (
     CommitConflict,
-    CorruptDocument,
     InvalidInput,
     InvalidRequest,
     InvalidType,
@@ -49,7 +45,7 @@ from kartothek_cube.typing import StoreLike
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CreatedDataset", "LacksCommit", "PastCommit", "history", "past_commits", "plan_undo", "undo", "undo_change"]
+__all__ = ["CreatedDataset", "LacksCommit", "history", "plan_undo", "undo", "undo_change"]
 
 _SCHEMA = pa.schema(
     [
@@ -63,39 +59,6 @@ _SCHEMA = pa.schema(
         ("tags", pa.list_(pa.string())),
     ]
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PastCommit:
-    """What is known of one commit of a dataset.
-
-    Attributes
-    ----------
-    id, parent : str, str | None
-        The commit, and the one before.
-    time : datetime | None
-        The time of the commit in UTC, by the writer's clock.
-    cube : CubeCommit | None
-        The write to a cube that the commit is a part of.
-    added, removed : int | None
-        Numbers of partitions; None once history has expired.
-    kept : bool
-        Whether history has the state after the commit.
-    creates : bool
-        Whether the commit is known to have created the dataset.
-    is_empty : bool
-        Whether the commit is known to have changed nothing.
-    """
-
-    id: str
-    parent: str | None
-    time: datetime | None
-    cube: CubeCommit | None
-    added: int | None = None
-    removed: int | None = None
-    kept: bool = False
-    creates: bool = False
-    is_empty: bool = False
 
 
 class LacksCommit(InvalidInput):
@@ -189,42 +152,6 @@ def history(
         frame["tags"] = frame["tags"].map(list).astype(object)  # not NumPy arrays
         # Nullable integers: with nulls, pandas would return floats.
         return frame.astype({"added": "Int64", "removed": "Int64"})
-
-
-def past_commits(store: Store, newest: Snapshot) -> list[PastCommit]:
-    """The known commits of a dataset, newest first."""
-    found: dict[str, PastCommit] = {}
-    # History ends at the first entry that cannot be read.
-    with suppress(CorruptDocument):
-        for state in states(store, newest):
-            if state.commit is None:
-                continue
-            commit = PastCommit(state.commit, state.parent, state.time, state.cube, kept=True)
-            entry = state.entry
-            if entry is not None:
-                commit = replace(
-                    commit,
-                    added=len(entry.added),
-                    removed=len(entry.removed),
-                    creates=entry.before is None,
-                    is_empty=_changes_nothing(state, entry),
-                )
-            found[commit.id] = commit
-    # The document's chain of commits reaches further back than the history entries.
-    older = (c for c in reversed(newest.chain) if c.id not in found)
-    return [*found.values(), *(PastCommit(c.id, c.parent, c.time, c.cube) for c in older)]
-
-
-def _changes_nothing(state: PastState, entry: HistoryEntry) -> bool:
-    before, after = entry.before, state.document
-    if before is None or len(entry.added) or len(entry.removed):
-        return False
-    keys = {key for key in {*before.metadata, *after.metadata} if key == SCHEMA_KEY or not key.startswith(OWN_PREFIX)}
-    return (
-        before.partition_keys == after.partition_keys
-        and dict(before.indices) == dict(after.indices)
-        and all(before.metadata.get(key) == after.metadata.get(key) for key in keys)
-    )
 
 
 @overload
@@ -338,7 +265,7 @@ def plan_undo(store: Store, newest: Snapshot, commit: str | None) -> UndoPlan:
     for state in older:
         if commit is None:
             # A commit may have touched the dataset only so that a write to its cube became visible.
-            is_meant = state.entry is None or not _changes_nothing(state, state.entry)
+            is_meant = state.entry is None or not changes_nothing(state, state.entry)
         else:
             is_meant = state.commit is not None and is_wanted(state.commit, None, state.cube, commit)
         if state.commit is not None and is_meant:

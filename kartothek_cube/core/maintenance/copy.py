@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -24,6 +23,7 @@ from kartothek_cube.core.maintenance.copied_tags import (
     tagged_states,
 )
 from kartothek_cube.core.maintenance.delete import is_own_key
+from kartothek_cube.core.maintenance.object_reader import ObjectReader
 from kartothek_cube.core.metadata.commit_log import (
     COMMITS_KEY,
     MOVING_KEY,
@@ -376,7 +376,7 @@ def _transfer(source: Store, key: str, target: Store, new_key: str) -> int:
     if path is not None:
         target.put_file(new_key, path)
         return Path(path).stat().st_size
-    reader = _ObjectReader(source, key)
+    reader = ObjectReader(source, key)
     target.put_file(new_key, io.BufferedReader(reader, _BLOCK))
     return reader.size
 
@@ -438,7 +438,7 @@ def as_part(copy: PreparedCopy, part: CubePart, write: CubeCommit) -> PreparedCo
         **plan.document.metadata,
         COMMITS_KEY: extend_chain((), first, foreign=False),
         SCHEMA_KEY: embedded_schemas(copy.snapshot.schemas),
-        **records_after(part, target.uuid, write.id, commit, before),
+        **records_after(part, target.uuid, write.id, commit, before, is_new=target.replaced is None),
     }
     return replace(copy, plan=replace(plan, document=replace(plan.document, metadata=metadata), commit=commit))
 
@@ -483,24 +483,3 @@ def withdraw_copy(copy: PreparedCopy) -> bool:
         copy.target.store.delete(copy.key)
         return True
     return stored is None or not copy.is_included_in(stored)
-
-
-class _ObjectReader(io.RawIOBase):
-    """An object of a store as a binary file that is read block by block."""
-
-    def __init__(self, store: Store, key: str) -> None:
-        super().__init__()
-        self._store, self._key, self._position = store, key, 0
-        self.size = store.tail(key, 0)[1]
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        stop = min(self._position + len(buffer), self.size)
-        if stop == self._position:
-            return 0
-        (data,) = self._store.ranges(self._key, [(self._position, stop)])
-        buffer[: len(data)] = data
-        self._position += len(data)
-        return len(data)

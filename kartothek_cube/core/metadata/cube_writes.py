@@ -68,6 +68,8 @@ class CubeMark:
     known : str | None
         The last write with this dataset that the ledger had then. An older version of this library
         removes the mark of before, or the ledger.
+    is_new : bool
+        Whether the write makes the dataset.
     """
 
     write: str
@@ -78,6 +80,7 @@ class CubeMark:
     creates: bool = False
     had_ledger: bool = False
     known: str | None = None
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +120,16 @@ class CubePart:
         As in `CubeMark`.
     ledger : Ledger | None
         The ledger when the write began.
+    befores : Mapping[str, tuple]
+        In the part of the coordinator: uuid of another dataset → what the ledger may still name as
+        its last write.
     """
 
     coordinator: str
     others: tuple[str, ...]
     creates: bool = False
     ledger: Ledger | None = None
+    befores: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
 
 
 class Fate(Enum):
@@ -180,11 +187,12 @@ def fate_of(mark: CubeMark, uuid: str, coordinator: Document | None) -> Fate:
 
 
 def records_after(
-    part: CubePart | None, uuid: str, write: str | None, commit: str, before: Mapping[str, Any]
+    part: CubePart | None, uuid: str, write: str | None, commit: str, before: Mapping[str, Any], *, is_new: bool = False
 ) -> dict[str, str]:
     """The records of a document after a commit; ``before`` are the metadata before.
 
     ``before`` are those of the state that readers see: a pending mark there has committed.
+    ``is_new`` says that there was no dataset.
     """
     records = {}
     if (mark := mark_of(before)) is not None:
@@ -202,7 +210,7 @@ def records_after(
         last = None if mark is None else mark.write
         named = None if part.ledger is None else part.ledger.last.get(uuid)
         had_ledger = part.ledger is not None
-        new = CubeMark(write, part.coordinator, last, commit, True, part.creates, had_ledger, named)
+        new = CubeMark(write, part.coordinator, last, commit, True, part.creates, had_ledger, named, is_new)
         records[MARK_KEY] = _encoded(new)
     return records
 

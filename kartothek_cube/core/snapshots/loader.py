@@ -238,10 +238,14 @@ def state_before(store: Store, stored: StoredDocument, mark: CubeMark, fate: Fat
     """The state before the write of a pending mark; None if the records do not tell any more."""
     document, chain = stored.document, chain_of(stored.document.metadata)
     is_overtaken = is_foreign(document.metadata, document.partitions) or chain[-1].id != mark.commit
-    entry = None if is_overtaken or fate is Fate.UNKNOWN else read_entry(store, document.uuid, mark.commit)
-    if entry is None:
+    if is_overtaken or fate is Fate.UNKNOWN:
         return None
     undecided = Undecided(mark, document, fate is Fate.ABORTED)
+    if mark.is_new:
+        return Unseen(stored, undecided)
+    entry = read_entry(store, document.uuid, mark.commit)
+    if entry is None:
+        return None
     before = document_before(entry, document)
     if before is None:
         return Unseen(stored, undecided)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from kartothek_cube.core.dataset.history import PastCommit
+from kartothek_cube.core.dataset.past_commits import PastCommit
 from kartothek_cube.core.metadata.commit_log import Commit
 
 __all__ = ["PastWrite", "past_writes", "write_id", "writes_in_order"]

@@ -13,11 +13,10 @@ from kartothek_cube.core.commit.undo_plan import UndoPlan
 from kartothek_cube.core.dataset.history import (
     CreatedDataset,
     LacksCommit,
-    PastCommit,
-    past_commits,
     plan_undo,
     undo_change,
 )
+from kartothek_cube.core.dataset.past_commits import PastCommit, past_commits
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.commit_log import Commit
 from kartothek_cube.core.metadata.snapshot import Snapshot

@@ -19,7 +19,7 @@ from kartothek_cube.core.commit.cube_writes import WriteAborted, give_up, has_co
 from kartothek_cube.core.commit.group_commit import PreparedCommit
 from kartothek_cube.core.commit.staged_files import check_staged
 from kartothek_cube.core.metadata.commit_log import CubeCommit
-from kartothek_cube.core.metadata.cube_writes import CubePart, ledger_of
+from kartothek_cube.core.metadata.cube_writes import CubePart, ledger_of, mark_of
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.metadata.txn import is_applied
@@ -129,8 +129,7 @@ def _publish_together(
     if newest is None and not is_first:  # the seed may be a vacancy, which aborts have left
         newest = find_state(store, uuid)
     part = part_of(uuid, uuids, newest)
-    last = replace(last, part=part)
-    prepared = {seed: None if first is None else replace(first, change=last)}
+    prepared = {seed: first}
     others = {i: replace(change, cube=write, part=part, time=now) for i, change in others.items()}
     prepared |= {i: prepare_commit(store, change, bases.get(i)) for i, change in others.items()}
     landed: dict[str, Snapshot] = {}
@@ -146,7 +145,11 @@ def _publish_together(
                 f"it is visible, nor will be. Repeat it. Reason: {error}"
             ) from error
         raise
-    seen = commit_coordinator(store, last, bases.get(seed), prepared.pop(seed))
+    marks = {snapshot.uuid: mark_of(snapshot.document.metadata) for snapshot in landed.values()}
+    befores = {u: (mark.before, mark.known) for u, mark in marks.items() if mark is not None}
+    last = replace(last, part=replace(part, befores=befores))
+    checked = prepared.pop(seed)
+    seen = commit_coordinator(store, last, bases.get(seed), checked and replace(checked, change=last))
     complete = dict(zip(landed, settle(store, list(landed.values())), strict=True))
     return complete | ({seed: seen} if seed in changes else {})
 

@@ -343,7 +343,9 @@ def test_garbage_collection_leaves_what_is_named(name):
         known = (*(f"{uuid}{mark}" for uuid in uuids(store) for mark in "/."), "cube++")
         own = {key for key in contents(store) if key.startswith(known)}
         collect(name, store)
-        assert set(contents(store)) & own == named(store)
+        # A document that only records an abort stays: without it the aborted write could come back.
+        vacancies = {key for key, data in contents(store).items() if "metadata" in key and b"vacant" in data}
+        assert set(contents(store)) & own - vacancies == named(store)
 
 
 @pytest.mark.parametrize("name", [name for name in VERBS if VERBS[name].make is nothing])

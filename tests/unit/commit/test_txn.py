@@ -20,7 +20,7 @@ from kartothek_cube.core.dataset.distributed import commit_receipts, stage_parti
 from kartothek_cube.core.dataset.history import undo
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
-from kartothek_cube.core.metadata.txn import TXN_KEY, Txn, is_applied, last_number, parse_txn, with_txn, write_id
+from kartothek_cube.core.metadata.txn import TXN_KEY, Txn, is_applied, last_number, parse_txn, with_txn
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.verbs.compact import compact_dataset
@@ -89,21 +89,6 @@ def test_damaged_numbers_are_no_empty_numbers(damaged):
     with pytest.raises(CorruptDocument, match="application id"):
         is_applied(FIRST, {TXN_KEY: damaged})
     assert with_txn(None, {TXN_KEY: damaged}) == {TXN_KEY: damaged}
-
-
-def test_a_repeated_write_has_the_id_of_the_first_one():
-    assert write_id(FIRST, ["c++a", "c++b"]) == write_id(Txn("app", 1), ("c++b", "c++a"))
-    assert (
-        len(
-            {
-                write_id(t, uuids)
-                for t in (FIRST, SECOND)
-                for uuids in (["c++a", "c++b"], ["c++a", "c++c"], ["d++a", "d++b"])
-            }
-        )
-        == 6
-    )
-    assert len(write_id(FIRST, ["c++a", "c++b"])) == 32
 
 
 # --- publishing -----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from kartothek_cube.core.dataset.history import PastCommit
+from kartothek_cube.core.dataset.past_commits import PastCommit
 from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.cube.members.history import past_writes, writes_in_order
 
