@@ -190,11 +190,11 @@ def commit_coordinator(
         give_up(store, change.part.others, change.cube.id)
         raise
     except Exception as error:
-        if has_committed(store, change, error):
-            result = CommitResult(change.commit, 1)
-            with suppress(Exception):  # it has landed, whatever the store answers now
-                return replace(load_snapshot(store, change.uuid), result=result)
-            if prepared is not None:
-                return replace(prepared.applied.unwritten_snapshot(), result=result)
-        give_up(store, change.part.others, change.cube.id)
-        raise
+        if not has_committed(store, change, error):
+            give_up(store, change.part.others, change.cube.id)
+            raise
+        state = base if prepared is None else prepared.applied.unwritten_snapshot()
+        with suppress(Exception):  # it has landed, whatever the store answers now
+            state = load_snapshot(store, change.uuid)
+        assert state is not None
+        return replace(state, result=CommitResult(change.commit, 1))
