@@ -152,6 +152,7 @@ soak: $(VENV)/.full ## long runs: interleaved writers and readers over faulty st
 .PHONY: fuzz
 fuzz: $(VENV)/.quick ## long runs of the property tests and of the fuzzer of damaged stores, with fresh random data; COUNT=100000 damaged stores
 	HYPOTHESIS_PROFILE=fuzz $(VENV)/bin/python -m pytest -m "hypothesis and not spark" $(ARGS)
+	HYPOTHESIS_PROFILE=fuzz $(VENV)/bin/python -m pytest tests/property/test_cube_write_model.py
 	$(VENV)/bin/python -m tests.robustness.fuzz --count $(COUNT)
 
 .PHONY: system-deps

@@ -5,6 +5,7 @@ Each rule of the protocol is left out once: the explorer has to find what it is 
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -104,7 +105,7 @@ def test_a_put_that_landed_and_was_refused_when_it_was_repeated_does_no_harm(nam
     Explorer(REPEATED[name]).run()
 
 
-@pytest.mark.slow
+@pytest.mark.skipif(os.environ.get("HYPOTHESIS_PROFILE") != "fuzz", reason="takes minutes: `make fuzz`")
 @pytest.mark.parametrize("name", LARGE)
 def test_a_write_is_whole_among_many_others(name):
     explored = Explorer(LARGE[name]).run()
