@@ -134,14 +134,14 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
             for pending in group:
                 with pending.own_errors():
                     change = pending.change
-                    if change.is_coordinator and (pending.prepared is None or state is not pending.prepared.newest):
-                        check_not_aborted(store, change, state)
                     # An interrupted leader may have committed it, or its number was written before.
                     landed = newest is not None and change.commit in [c.id for c in newest.chain]
                     if newest is not None and (landed or is_applied(change.txn, newest.document.metadata)):
                         result = CommitResult(change.commit, attempt, skipped=not landed)
                         pending.outcome.set_result(replace(newest, result=result))
                         continue
+                    if change.is_coordinator and (pending.prepared is None or state is not pending.prepared.newest):
+                        check_not_aborted(store, change, state)
                     # If a dataset does not list its partitions, every file counts and none is ever
                     # garbage.
                     if newest is None or newest.document.partitions is not None:

@@ -26,6 +26,9 @@ from kartothek_cube.api.dataset import (
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
 )
+from kartothek_cube.core.commit import commit as core_commit
+from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.commit.group_commit import PendingCommit
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY
@@ -34,7 +37,9 @@ from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.metadata.txn import Txn
 from kartothek_cube.core.snapshots.document_store import read_document
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.members.discovery import load_cube
+from kartothek_cube.cube.write import commit as cube_commit
 from kartothek_cube.cube.write.plan import plan_append
 from kartothek_cube.errors import (
     CommitConflict,
@@ -591,3 +596,21 @@ def test_a_dropped_mark_moves_no_state_of_the_past(store):
     without(store, E_UUID, MARK_KEY)
     before = cube_rows(store)
     assert rows(query_cube_arrow(CUBE, store, as_of=dt.datetime.now(dt.UTC))) == before
+
+
+def test_a_seed_that_an_interrupted_leader_has_swapped_is_not_taken_for_aborted(store, monkeypatch):
+    """The ledger names the write then, and no longer what each dataset had before."""
+    seen = []
+
+    def recorded(store, change, base, prepared=None):
+        seen.append((change, base))
+        return commit_change(store, change, base, prepared)
+
+    monkeypatch.setattr(cube_commit, "commit_change", recorded)
+    write_both(store)
+    change, base = seen[-1]
+    assert change.is_coordinator
+    again = PendingCommit(change, base, 5)
+    again.outcome.set_running_or_notify_cancel()
+    core_commit._commit_all(open_instrumented(store), [again])
+    assert again.outcome.result().result.id == change.commit
