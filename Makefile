@@ -21,10 +21,16 @@ $(error no Python 3.11 or newer found: install one, or name it as in `make $(MAK
 endif
 
 OLDEST := .venv-oldest
+ORCHESTRATION := .venv-orchestration
+SAIL := .venv-sail
 PIP_INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
 QUICK := -m "not spark and not slow and not interop and not servers"
 UNIT := --ignore tests/unit/support tests/unit tests/test_layers.py tests/test_shape.py
 PLAIN := $(addprefix tests/unit/,io metadata scan cube/execute) tests/unit/runtime/test_fast_paths.py tests/golden
+
+# `make test` runs the newest PySpark, `make test-spark` another one.
+SPARK ?= 4.1
+SPARK_TESTS := test_classic_driver.py::TestSparkClassic test_datasource_read.py test_datasource_write.py
 
 # Arguments for pytest, e.g. make test ARGS="-k index -x"; --thin 6 runs one case in six of each test; how many processes run the tests (0: this one, for a debugger).
 ARGS ?=
@@ -32,7 +38,9 @@ WORKERS ?= 2
 # The demo: full (22 million source rows) or small; the store's URL, empty for a temporary directory.
 SIZE ?= full
 STORE ?=
-# How many damaged stores the fuzzer reads.
+# What runs the demo: spark, or sail, which needs no Java.
+ENGINE ?= spark
+# How many damaged stores the fuzzer reads; how many groups the queries of `make many-groups` have.
 COUNT ?= 100000
 # How often `make flaky` runs the suite.
 REPEATS ?= 3
@@ -50,7 +58,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Setuptools warns at every editable install, in a box, that a folder of the package's name comes first: here it is the package.
-$(VENV)/.full $(VENV)/.bench $(VENV)/.demo $(VENV)/.quick: export PYTHONWARNINGS := ignore
+$(VENV)/.full $(VENV)/.bench $(VENV)/.demo $(VENV)/.quick $(VENV)/.release $(SAIL)/.sail: export PYTHONWARNINGS := ignore
 
 $(VENV)/.full: pyproject.toml | $(VENV)/bin/python
 	$(VENV)/$(PIP_INSTALL) --upgrade pip
@@ -61,6 +69,11 @@ $(VENV)/.bench: pyproject.toml | $(VENV)/bin/python
 	$(VENV)/$(PIP_INSTALL) --upgrade pip
 	$(VENV)/$(PIP_INSTALL) --editable '.[bench]'
 	touch $(VENV)/.full $(VENV)/.demo $(VENV)/.quick $@
+
+$(VENV)/.release: pyproject.toml | $(VENV)/bin/python
+	$(VENV)/$(PIP_INSTALL) --upgrade pip
+	$(VENV)/$(PIP_INSTALL) --editable '.[release]'
+	touch $(VENV)/.quick $@
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 	$(VENV)/$(PIP_INSTALL) --upgrade pip
@@ -77,6 +90,18 @@ $(OLDEST)/.quick: pyproject.toml scripts/oldest.py
 	$(OLDEST)/$(PIP_INSTALL) --upgrade pip
 	$(PYTHON) scripts/oldest.py pyproject.toml > $(OLDEST)/constraints.txt
 	$(OLDEST)/$(PIP_INSTALL) --constraint $(OLDEST)/constraints.txt --editable '.[quick,daft]'
+	touch $@
+
+$(SAIL)/.sail: pyproject.toml
+	$(PYTHON) -m venv $(SAIL)
+	$(SAIL)/$(PIP_INSTALL) --upgrade pip
+	$(SAIL)/$(PIP_INSTALL) --editable '.[test-sail]'
+	touch $@
+
+.venv-spark%/.quick: pyproject.toml
+	$(PYTHON) -m venv .venv-spark$*
+	.venv-spark$*/$(PIP_INSTALL) --upgrade pip
+	.venv-spark$*/$(PIP_INSTALL) --editable '.[quick,java]' 'pyspark==$*.*'
 	touch $@
 
 .PHONY: test
@@ -98,6 +123,14 @@ test-plain: $(VENV)/.quick ## the quick tests of reading and of documents withou
 .PHONY: test-oldest
 test-oldest: $(OLDEST)/.quick ## the quick tests with the oldest versions that pyproject.toml declares
 	$(OLDEST)/bin/python -m pytest -n $(WORKERS) $(QUICK) $(ARGS)
+
+.PHONY: test-sail
+test-sail: $(SAIL)/.sail ## the verbs, the data source and the demo on Sail, without Java, in an environment of its own (.venv-sail)
+	$(SAIL)/bin/python -m pytest -n 0 tests/integration/sail $(ARGS)
+
+.PHONY: test-spark
+test-spark: .venv-spark$(SPARK)/.quick ## every behaviour of the verbs, and the data source, on another version of PySpark: SPARK=4.1 (4.1, 4.2)
+	.venv-spark$(SPARK)/bin/python -m pytest -n 0 $(addprefix tests/integration/spark/,$(SPARK_TESTS)) $(ARGS)
 
 .PHONY: coverage
 coverage: $(VENV)/.quick ## which lines the unit and contract tests reach, as a table of the modules that are not wholly covered
@@ -123,8 +156,8 @@ docs: $(VENV)/.full ## the documentation as HTML, in docs/_build/html
 	$(VENV)/bin/python -m sphinx -E -W --keep-going -b html docs docs/_build/html
 
 .PHONY: demo
-demo: $(VENV)/.demo ## the grocery cube, end to end through Spark; SIZE=full|small, STORE=<url>
-	$(VENV)/bin/python examples/grocery.py --size $(SIZE) $(if $(STORE),--store '$(STORE)')
+demo: $(if $(filter sail,$(ENGINE)),$(SAIL)/.sail,$(VENV)/.demo) ## the grocery cube, end to end through Spark; SIZE=full|small, STORE=<url>, ENGINE=spark|sail
+	$(dir $<)bin/python examples/grocery.py --size $(SIZE) --engine $(ENGINE) $(if $(STORE),--store '$(STORE)')
 
 .PHONY: demo-streaming
 demo-streaming: $(VENV)/.demo ## weeks that stream into the grocery cube, killed in the middle; SIZE=full|small, STORE=<url>
@@ -139,6 +172,20 @@ bench: $(VENV)/.bench ## the benchmarks, each against its peers on the same file
 	-$(VENV)/bin/python -c "from tests.integration.interop.environments import KARTOTHEK, find_or_create; find_or_create(KARTOTHEK)"
 	$(VENV)/bin/python benchmarks/run.py $(ARGS)
 
+$(ORCHESTRATION)/.complete: pyproject.toml examples/orchestration/requirements.txt
+	test -x $(ORCHESTRATION)/bin/python || $(PYTHON) -m venv $(ORCHESTRATION)
+	$(ORCHESTRATION)/$(PIP_INSTALL) --upgrade pip
+	$(ORCHESTRATION)/$(PIP_INSTALL) --editable . pytest -r examples/orchestration/requirements.txt
+	touch $@
+
+.PHONY: test-orchestration
+test-orchestration: $(ORCHESTRATION)/.complete ## the recipes for Dagster, Kedro and Airflow, in an environment of their own
+	$(ORCHESTRATION)/bin/python -m pytest -q -c /dev/null --rootdir . --noconftest -p no:cacheprovider tests/integration/orchestration
+
+.PHONY: dist
+dist: $(VENV)/.release ## the wheel and the source distribution, in dist, checked: contents, types of public names, the tests in the sources
+	$(VENV)/bin/python scripts/distribution.py
+
 .PHONY: soak
 soak: $(VENV)/.full ## long runs: interleaved writers and readers over faulty stores, many processes, killed writers; SOAK_SECONDS=300 for each of the first three
 	$(VENV)/bin/python -m tests.robustness.soak.state_machine --world dataset --seconds $(SOAK_SECONDS)
@@ -148,6 +195,10 @@ soak: $(VENV)/.full ## long runs: interleaved writers and readers over faulty st
 	$(VENV)/bin/python -m tests.robustness.soak.kills
 	$(VENV)/bin/python -m tests.robustness.soak.readers
 	$(VENV)/bin/python -m tests.robustness.soak.streams --kills 50
+
+.PHONY: many-groups
+many-groups: $(VENV)/.full ## queries of many partitions and groups by Spark, of which `make test` has fewer; COUNT=100000
+	KARTOTHEK_CUBE_GROUPS=$(COUNT) $(VENV)/bin/python -m pytest -n 0 tests/integration/spark/test_many_groups.py --durations=0 $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(VENV)/.quick ## long runs of the property tests and of the fuzzer of damaged stores, with fresh random data; COUNT=100000 damaged stores

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from data import LONG, WIDE, Place, tables, with_products
+from data import LONG, WIDE, Place, Tables, tables, with_products
 from pairs import Row, Taken, absent, beside, faster, turns, within
 from peers import Question, duckdb, polars, read_raw, read_tables
 from pipe import Engine, Kartothek, start_kartothek, where
@@ -171,6 +172,32 @@ def _against(work: str, taken: Taken, peer: str, ours: str) -> Row:
     return faster(work, taken, peer, ours, 20) if peer in taken else absent(work, peer, ">= 20x")
 
 
+def of_kartothek(long: Side, data: Tables) -> Iterator[Row]:
+    """The rows of many partitions, in files that kartothek has written, which takes a minute."""
+    name = f"{long.name}, files of kartothek"
+    if long.kartothek is None:
+        yield from (absent(f"{name}: whole cube", peer, ">= 1x") for peer in PEERS)
+        return
+    folder = long.bench.folder
+    side = replace(long, name=name, place=Place(LONG, folder / "kartothek"))
+    side.place.root.mkdir()
+    long.kartothek("load", frames={kind: saved(rows, folder / f"{kind}.arrow") for kind, rows in data.items()})
+    long.kartothek("build", **where(side.place), partition_on={})
+    for datasets, work in ((ALL[:3], "whole cube"), (ALL[:2], "join of equal keys")):
+        question = side.ask(datasets)
+        check_same(side, question)
+        taken = beside_all(side, question, stream)
+        yield beside(f"{name}: {work}", taken, RAW, OURS)
+        yield from against_peers(f"{name}: {work}", taken)
+
+
+def saved(rows: pa.Table, path: Path) -> str:
+    """A file of Arrow."""
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return str(path)
+
+
 def brand(side: Side) -> Iterator[Row]:
     """An indexed column of an enrichment."""
     question = side.ask(ALL, BRAND="brand 5")
@@ -196,10 +223,12 @@ def results(bench: Bench) -> Iterator[Row]:
         yield from brand(wide)
         weeks = bench.size(5000, 50)
         long = Side(Place(LONG, bench.folder / "long"), f"{weeks:,} partitions", bench, engines, kartothek)
-        build_cube(tables(bench.size(2_500_000, 5000), weeks), LONG, long.place.store)
+        many = tables(bench.size(2_500_000, 5000), weeks)
+        build_cube(many, LONG, long.place.store)
         yield from whole(long, ALL[:3], "whole cube", 1.5)
         yield from whole(long, ALL[:2], "join of equal keys", 1.1)
         yield from in_order(long, ALL[:3])
+        yield from of_kartothek(long, many)
         week = weeks // 2
         yield from selective(long, "one cell", long.ask(ALL[:3], PRODUCT_ID=5, DAY=7 * week + 3))
         yield from selective(long, "one cell of a week", long.ask(ALL[:3], PRODUCT_ID=5, DAY=7 * week + 3, WEEK=week))

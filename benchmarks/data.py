@@ -18,6 +18,7 @@ from kartothek_cube.core.metadata.naming import document_key, index_key, schema_
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
 from kartothek_cube.core.snapshots.loader import _cache
+from kartothek_cube.core.snapshots.statistics import _cache as statistics_cache
 from kartothek_cube.core.stores.contract import Store
 
 KEYS = ("WEEK", "PRODUCT_ID", "DAY")
@@ -150,7 +151,7 @@ def empty_labels(partitions: int) -> list[str]:
 def write_index(place: Place, values: int, each: int, partitions: int) -> str:
     """Write an index of the seed on its product, row group by row group, and return its key.
 
-    Each of ``values`` products has ``each`` labels.
+    Each of ``values`` products has ``each`` labels, in the order of the partitions.
     """
     key = index_key(
         place.cube.ktk_dataset_uuid(place.cube.seed_dataset), "PRODUCT_ID", datetime(2026, 1, 1, tzinfo=UTC)
@@ -163,12 +164,19 @@ def write_index(place: Place, values: int, each: int, partitions: int) -> str:
     with pq.ParquetWriter(place.root / key, schema) as writer:
         for start in range(0, values, INDEX_ROWS):
             products = np.arange(start, min(start + INDEX_ROWS, values))
-            picked = (products[:, None] + np.arange(each) * (partitions // each)) % partitions
+            picked = np.sort((products[:, None] + np.arange(each) * (partitions // each)) % partitions)
             lists = pa.ListArray.from_arrays(
                 pa.array(np.arange(len(products) + 1, dtype=np.int32) * each), labels.take(pa.array(picked.ravel()))
             )
             writer.write_table(pa.table([pa.array(products), lists], schema=schema))
     return key
+
+
+def few_rows(day: int, values: int) -> pa.Table:
+    """Rows of a new partition, of some of the products of an index."""
+    rng = np.random.default_rng(day)
+    products = np.sort(rng.choice(values, 1000, replace=False))
+    return pa.table({"DAY": np.full(1000, day), "PRODUCT_ID": products, "SALES": rng.random(1000)})
 
 
 def write_cells(place: Place, partition: int) -> None:
@@ -185,6 +193,7 @@ def write_cells(place: Place, partition: int) -> None:
 
 
 def forget() -> None:
-    """Drop the snapshots that this process has cached, so that documents are read anew."""
+    """Drop snapshots and statistics that this process has cached, so that all is read anew."""
+    statistics_cache.clear()
     with _cache._lock:  # noqa: SLF001
         _cache._entries.clear()  # noqa: SLF001

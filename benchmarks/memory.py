@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from data import EMPTY, INDEXED, KEYS, PAYLOAD, WIDE, Place, empty_cube, tables, write_index
+from data import EMPTY, INDEXED, KEYS, LONG, PAYLOAD, WIDE, Place, empty_cube, few_rows, tables, write_index
 from pairs import PROC, Cost, Row, Taken, faster, limited, peak, within
 from planning import ONE, plan
 from script import Bench, run
 
 from kartothek_cube import (
     C,
+    append_to_cube,
     build_cube,
     connect,
     iter_cube,
@@ -37,11 +39,12 @@ from kartothek_cube import (
 )
 from kartothek_cube.api.dataset import history
 from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.core.runtime.options import Options
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.wrappers import StoreView
 
 IN_FLIGHT, MIB = 64 * 2**20, 2**20
-EACH, PARTITIONS = 10, 10_000
+EACH, PARTITIONS, BATCH = 10, 10_000, 65_536
 
 
 # --- works, in their process ----------------------------------------------------------------------
@@ -51,6 +54,35 @@ def write(root: Path, weeks: int, per_week: int) -> int:
     """Blocks of one week each, written as they come."""
     build_cube((tables(per_week, 1, week) for week in range(weeks)), WIDE, Place(WIDE, root).store, overwrite=True)
     return weeks
+
+
+def stream_in(root: Path, weeks: int, per_week: int) -> int:
+    """Batches of one stream, with the usual bytes in flight."""
+    with options(bytes_in_flight=Options().bytes_in_flight):
+        build_cube(_batches(weeks, per_week), LONG, Place(LONG, root).store)
+    return weeks
+
+
+def stream_by_pyarrow(root: Path, weeks: int, per_week: int) -> int:
+    """The same stream by pyarrow's writer: a file for each week."""
+    root.mkdir(parents=True)
+    stream = _batches(weeks, per_week)
+    for week, batches in groupby(stream, lambda batch: batch.column("WEEK")[0].as_py()):
+        with pq.ParquetWriter(root / f"{week}.parquet", stream.schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+    return weeks
+
+
+def _batches(weeks: int, per_week: int) -> pa.RecordBatchReader:
+    # The same rows week after week: making them anew would take as long as writing them.
+    first = tables(per_week, 1)["seed"]
+    shifted = (
+        first.set_column(1, "DAY", pc.add(first["DAY"], 7 * week)).set_column(2, "WEEK", pc.add(first["WEEK"], week))
+        for week in range(weeks)
+    )
+    batches = (batch for seed in shifted for batch in seed.to_batches(max_chunksize=BATCH))
+    return pa.RecordBatchReader.from_batches(first.schema, batches)
 
 
 def stream(root: Path) -> int:
@@ -129,6 +161,13 @@ def _plan_values(store: Store, first: int, last: int) -> int:
     return len(plan_cube_query(INDEXED, store, condition).groups)
 
 
+def append_few(root: Path, values: int) -> int:
+    """Rows added to a seed with an index on its products: once after reading it, once as it is."""
+    for day in (PARTITIONS, PARTITIONS + 1):
+        append_to_cube({"seed": few_rows(day, values)}, INDEXED, Place(INDEXED, root).store)
+    return values
+
+
 def read_index(root: Path) -> int:
     """All of the index with pyarrow."""
     return sum(pq.read_table(path).num_rows for path in root.rglob("*.by-dataset-index.parquet"))
@@ -144,8 +183,9 @@ def bytes_of_values(root: Path, first: int, last: int) -> int:
 WORKS: Mapping[str, Callable[..., int]] = {
     work.__name__: work
     for work in (
-        *(write, stream, groups, scan, sql, seeds, rewrite, rows_changed, cells_changed),
-        *(plan_one, parse, plan_values, read_index, bytes_of_values),
+        *(write, stream_in, stream_by_pyarrow, stream, groups, scan, sql, seeds, rewrite),
+        *(rows_changed, cells_changed),
+        *(plan_one, parse, plan_values, read_index, bytes_of_values, append_few),
     )
 }
 
@@ -233,6 +273,21 @@ def _middle(outcomes: Sequence[Outcome]) -> Outcome:
     return sorted(outcomes, key=attrgetter("memory"))[len(outcomes) // 2]
 
 
+def streams_in(bench: Bench) -> Iterator[Row]:
+    """A build of one stream; its index grows with the rows."""
+    weeks, per_week = bench.size(100, 3, 500), bench.size(200_000, 500)
+    found: dict[str, list[Outcome]] = {"stream_by_pyarrow": [], "stream_in": []}
+    for _ in range(bench.rounds):
+        for work, outcomes in found.items():
+            root = bench.folder / work
+            outcomes.append(child(work, root, weeks, per_week))
+            shutil.rmtree(root)
+    peer, title = "pyarrow's writer", f"build_cube of a stream of {weeks * per_week:,} rows"
+    taken = {name: [Cost(o.seconds, math.nan) for o in outcomes] for name, outcomes in found.items()}
+    yield limited(f"{title}: peak memory", _middle(found["stream_in"]).memory, 700, "MiB")
+    yield within(title, {peer: taken["stream_by_pyarrow"], "ours": taken["stream_in"]}, peer, "ours", 1.3)
+
+
 def differences(bench: Bench) -> Iterator[Row]:
     """Two states without a common file, and a quarter of them."""
     per_week, weeks = bench.size(100_000, 500), bench.size(60, 3)
@@ -283,6 +338,14 @@ def indices(bench: Bench) -> Iterator[Row]:
         )
 
 
+def appending(bench: Bench) -> Iterator[Row]:
+    """A few rows where the index has many pairs, in a small file, as all lists are equal."""
+    values, partitions, root = bench.size(140_000, 2000), 100, bench.folder / "index of equal lists"
+    empty_cube(Place(INDEXED, root), partitions, write_index(Place(INDEXED, root), values, partitions, partitions))
+    work = f"append to an index of {values * partitions:,} pairs"
+    yield limited(work, child("append_few", root, values).memory, 600, "MiB")
+
+
 def _indexed(place: Place, values: int) -> str:
     key = write_index(place, values, EACH, PARTITIONS)
     empty_cube(place, PARTITIONS, key)
@@ -294,9 +357,11 @@ def results(bench: Bench) -> Iterator[Row]:
         print("memory is read from /proc, which this system does not have")
         return
     yield from streaming(bench)
+    yield from streams_in(bench)
     yield from differences(bench)
     yield from planning(bench)
     yield from indices(bench)
+    yield from appending(bench)
 
 
 if __name__ == "__main__":

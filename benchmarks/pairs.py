@@ -154,6 +154,12 @@ def show(row: Row) -> None:
             print(json.dumps(asdict(row)), file=file)
 
 
+def keep(name: str, picture: str) -> None:
+    """Write a picture beside the figures, where they are collected."""
+    if FIGURES in os.environ:
+        Path(os.environ[FIGURES]).with_name(name).write_text(picture, encoding="utf-8")
+
+
 def figures(row: Row) -> tuple[str, str, str, str]:
     """Theirs, ours, the ratio and that of CPU seconds as texts, empty where there is none."""
     return readable(row.theirs), readable(row.ours), readable(row.ratio, "x"), readable(row.cpu, "x")

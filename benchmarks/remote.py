@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
@@ -23,7 +24,7 @@ from data import LONG, Place, forget, tables
 from pairs import Row, beside, limited, turns
 from script import Bench, run
 
-from kartothek_cube import C, build_cube, copy_cube, open_store, query_cube_arrow
+from kartothek_cube import C, Cube, build_cube, copy_cube, open_store, plan_cube_query, query_cube_arrow
 from kartothek_cube.core.stores.contract import Store
 
 LATENCY = 0.02
@@ -138,6 +139,7 @@ def results(bench: Bench) -> Iterator[Row]:
         copy_cube(LONG, local.store, ours.store)
         yield from one_cell(bench, stand_in, ours, other, files, week)
         yield from many_files(bench, stand_in, ours, other, files, local, min(weeks, 200))
+        yield from clustered(bench, stand_in, ours, weeks)
 
 
 def one_cell(
@@ -189,6 +191,23 @@ def many_files(
     )
     for peer in list(taken)[1:]:
         yield beside(f"{len(paths):,} files, joined (pyarrow is told their names)", taken, peer, "ours")
+
+
+def clustered(bench: Bench, stand_in: Server, ours: Remote, weeks: int) -> Iterator[Row]:
+    """A hundredth of a column without index whose values ascend with the partitions."""
+    cube = Cube(["PRODUCT_ID"], ["WEEK"], "clustered")
+    week = np.repeat(np.arange(weeks), 20)
+    rows = pa.table({"PRODUCT_ID": np.tile(np.arange(20), weeks), "WEEK": week, "INVOICE": np.arange(20 * weeks)})
+    local = Place(cube, bench.folder / "clustered")
+    build_cube(rows, cube, local.store)
+    copy_cube(cube, local.store, ours.store)
+    least = 10 * weeks
+    condition = (C("INVOICE") >= least) & (C("INVOICE") < least + max(1, weeks // 5))
+    forget()
+    stand_in.reset(LATENCY)
+    query_cube_arrow(cube, ours.store, condition)
+    needed = stand_in.reset(LATENCY) - len(plan_cube_query(cube, ours.store, condition).files()["seed"])
+    yield limited(f"1 % of a clustered column, {weeks:,} files, cold: besides data", needed, 10, "requests")
 
 
 if __name__ == "__main__":

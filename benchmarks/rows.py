@@ -9,7 +9,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from data import BRANDS
 from keyed import KEY, PART, PEERS, UUID, VALUE, Delta, Iceberg, Keyed, Ours, digest, is_installed
-from pairs import Cost, Row, absent, at_most, beside, limited, peak, within
+from pairs import Cost, Row, absent, at_most, beside, limited, peak, turns, within
 from pipe import Engine
 from script import Bench, run
 
@@ -26,6 +27,7 @@ from kartothek_cube.core.stores.wrappers import StoreView
 
 MIB = 2**20
 MUST_WIN = (Delta, Iceberg)
+BEFORE = "before it"
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ def timed(table: Keyed, verb: str, argument: Path | int) -> Outcome:
     getattr(table, verb)(given)
     cost = Cost(time.perf_counter() - begin, time.process_time() - cpu)
     return Outcome(cost, written(before, files(table.root)) / MIB, peak(os.getpid()) / MIB)
+
+
+def read_all(table: Keyed) -> int:
+    """The number of rows, read with all columns."""
+    return table.read_all().num_rows
 
 
 def files(root: Path) -> dict[tuple[str, int], int]:
@@ -115,10 +122,14 @@ class Sides:
         assert len(set(states.values())) == 1, states
         return found
 
+    def built(self, name: str) -> Path:
+        """The folder of a table as it was built."""
+        root = self.tables[name].root
+        return root.with_name(f"{root.name} as built")
+
     def fresh(self, name: str) -> Keyed:
         """A table as it was built. Its folder has the same name, since some formats keep it."""
-        table = self.tables[name]
-        kept = table.root.with_name(f"{table.root.name} as built")
+        table, kept = self.tables[name], self.built(name)
         if not kept.exists():
             with Engine() as engine:
                 engine(build, table, self.file)
@@ -159,6 +170,18 @@ def compared(work: str, found: Outcomes) -> Iterator[Row]:
 def in_mib(work: str, peer: str, theirs: float, ours: float) -> Row:
     """How many times as much the peer needs."""
     return Row(work, peer, theirs, ours, theirs / ours, math.nan, "", None, "MiB")
+
+
+def read_afterwards(work: str, base: Sides, rounds: int) -> Iterator[Row]:
+    """All columns of tables as the verb left them, beside ours as it was built."""
+    before = replace(base.tables["ours"], root=base.built("ours"))
+    with ExitStack() as stack:
+        tables = {**base.tables, BEFORE: before}
+        works = {name: partial(stack.enter_context(Engine()), read_all, table) for name, table in tables.items()}
+        taken = turns(works, rounds)
+    yield within(work, taken, BEFORE, "ours", 1.3)
+    for name in PEERS:
+        yield beside(work, taken, name, "ours") if name in taken else absent(work, name, "")
 
 
 # --- data -----------------------------------------------------------------------------------------
@@ -218,6 +241,7 @@ def wide(bench: Bench) -> Iterator[Row]:
         found = base.outcomes("merge", saved(bench.folder / "wide" / f"{where}.arrow", rows), bench.rounds)
         yield from compared(work, found)
         yield bytes_of(work, base, found, rows)
+        yield from read_afterwards(f"{work}: read everything after it", base, bench.rounds)
         if where == "in one file":
             yield at_most(work, [outcome.cost for outcome in found["ours"]], 0.3)
 

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,14 +22,18 @@ from pairs import FIGURES, PROC, Row, figures
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
+PICTURES = PAGE.with_name("pictures")
 # In this order. What needs a package that is not there is left out.
 SCRIPTS = {
     "planning": "",
     "cube": "",
+    "limit": "",
     "sql": "",
     "changes": "pyspark",
     "rows": "",
+    "tables": "",
     "writing": "",
+    "small": "",
     "growth": "",
     "memory": "",
     "imports": "",
@@ -40,14 +45,16 @@ MODULES = {"pylance": "lance"}
 TABLE = "| work | peer | theirs | ours | ratio | target |\n|---|---|--:|--:|--:|---|\n"
 
 
-def rows_of(script: str, arguments: Sequence[str]) -> list[Row]:
-    """Run a script and return its rows; it prints them as they come."""
+def rows_of(script: str, arguments: Sequence[str], pictures: Path | None) -> list[Row]:
+    """Run a script, keep its pictures, and return its rows; it prints them as they come."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
         print(f"\n== {script}: {title(script)}", flush=True)
         subprocess.run(
             [sys.executable, HERE / f"{script}.py", *arguments], check=True, env=os.environ | {FIGURES: str(file)}
         )
+        for picture in Path(folder).glob("*.svg") if pictures else ():
+            shutil.copy(picture, pictures)
         return (
             [Row(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
         )
@@ -135,7 +142,8 @@ def main() -> None:
     failed = []
     for script in arguments.only or runnable():
         try:
-            rows = rows_of(script, rest + (["--small"] if arguments.small else []))
+            small = ["--small"] if arguments.small else []
+            rows = rows_of(script, [*rest, *small], None if arguments.small else PICTURES)
         except subprocess.CalledProcessError:
             failed.append(script)
             continue

@@ -220,6 +220,27 @@ def one_partition(reading: Reading) -> Iterator[Row]:
     yield at_most("one partition of 64, first row", taken["first row"], 0.3)
 
 
+def own_reader(reading: Reading) -> Iterator[Row]:
+    """Files of our plan, read by Spark's own reader instead of Python."""
+    from pyspark.sql import functions as F
+
+    from kartothek_cube.spark import query_cube_spark, read_dataset_as_spark
+
+    url, spark = reading.reference.url, reading.bench.spark
+
+    def scan(native: bool) -> None:
+        noop(read_dataset_as_spark("bench++seed", url, spark=spark, native=native))
+
+    def total(native: bool) -> list[Any]:
+        cells = query_cube_spark(CUBE, url, datasets=["seed"], payload_columns=["SALES"], spark=spark, native=native)
+        return cells.groupBy("WEEK").agg(F.sum("SALES")).orderBy("WEEK").collect()
+
+    assert total(native=True) == total(native=False)
+    for text, work in (("whole dataset, native=True", scan), ("sum by week, native=True", total)):
+        taken = reading.compare({"native=False": lambda w=work: w(False), "native=True": lambda w=work: w(True)})
+        yield faster(text, taken, "native=False", "native=True", 1)
+
+
 def _tasks(spark: SparkSession, work: Callable[[], Any]) -> int:
     """How many tasks Spark ran for a piece of work."""
     context, group = spark.sparkContext, f"tasks {time.monotonic_ns()}"
@@ -311,7 +332,7 @@ def _peak(bench: Bench, rows: int) -> float:
 def results(bench: Bench) -> Iterator[Row]:
     reading = Reading(bench, build_reference(bench.folder, bench.rows))
     check_same(reading)
-    for part in (whole, narrow, counting, selective, one_partition):
+    for part in (whole, narrow, counting, selective, one_partition, own_reader):
         yield from part(reading)
     yield from many_groups(bench)
     if PROC.is_dir():

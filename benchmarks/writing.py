@@ -12,7 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from data import EMPTY, KEYS, LONG, WIDE, Place, Tables, empty_cube, shuffled, tables, with_products
+import pyarrow.parquet as pq
+from data import (
+    EMPTY,
+    INDEXED,
+    KEYS,
+    LONG,
+    WIDE,
+    Place,
+    Tables,
+    empty_cube,
+    few_rows,
+    shuffled,
+    tables,
+    with_products,
+    write_index,
+)
 from pairs import Row, absent, at_most, faster, turns, within
 from peers import write_plain
 from pipe import Kartothek, start_kartothek, where
@@ -21,6 +36,7 @@ from script import Bench, run
 
 from kartothek_cube import Cube, append_to_cube, build_cube
 from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.core.stores.contract import Store
 
 PYARROW, KARTOTHEK = "pyarrow, the same partitions", "kartothek 5.3"
 
@@ -123,12 +139,34 @@ def appending(bench: Bench) -> Iterator[Row]:
         yield within(f"append to {n:,} partitions, {ours}", taken, "json.loads + json.dumps", ours, 0.5)
 
 
+def many_pairs(bench: Bench) -> Iterator[Row]:
+    """A few rows of a seed whose index has many pairs, in a small file, as all lists are equal."""
+    values, partitions = bench.size(140_000, 2000), 100
+    place, peer = Place(INDEXED, bench.folder / "pairs"), "pq.read_table + pq.write_table"
+    key = write_index(place, values, partitions, partitions)
+    empty_cube(place, partitions, key)
+    days, index = count(partitions), place.root / key
+
+    def append(store: Store) -> None:
+        append_to_cube({"seed": few_rows(next(days), values)}, INDEXED, store)
+
+    works: dict[str, Callable[[], Any]] = {
+        peer: lambda: pq.write_table(pq.read_table(index), place.root / "copy"),
+        "first": lambda: append(forgotten(place).store),
+        "again": lambda: append(place.store),
+    }
+    taken = turns(works, bench.rounds)
+    for ours, most in (("first", 1), ("again", 0.5)):
+        yield within(f"append to an index of {values * partitions:,} pairs, {ours}", taken, peer, ours, most)
+
+
 def results(bench: Bench) -> Iterator[Row]:
     yield from building(bench, "50 partitions", WIDE, with_products(tables(bench.size(5_000_000, 20_000), 50)))
     weeks = bench.size(5000, 50)
     yield from building(bench, f"{weeks:,} partitions", LONG, tables(bench.size(2_500_000, 5000), weeks))
     yield from many_partitions(bench)
     yield from appending(bench)
+    yield from many_pairs(bench)
 
 
 if __name__ == "__main__":

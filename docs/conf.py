@@ -20,6 +20,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "reference",
     "terminal",
+    "cell",
 ]
 exclude_patterns = ["_build", "_ext"]
 

@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from grocery_report import Report, say, table
-from grocery_spark import start_spark
+from grocery_spark import start_sail, start_spark
 from grocery_tables import Source, find_source
 from pyspark.sql import functions as F
 
@@ -169,7 +169,7 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
 
 BEST_SELLERS_VIEW = (
     "CREATE TEMPORARY VIEW grocery USING kartothek_cube "
-    "OPTIONS (store '{store}', cube 'grocery', columns 'DEPARTMENT,UNITS,SALES_VALUE')"
+    "OPTIONS (path '{store}', cube 'grocery', columns 'DEPARTMENT,UNITS,SALES_VALUE')"
 )
 BEST_SELLERS = (
     "SELECT DEPARTMENT, SUM(UNITS), ROUND(SUM(SALES_VALUE)) AS SALES FROM grocery "
@@ -282,8 +282,8 @@ def main() -> None:
         )
         print(f"Store: {store}" + ("" if arguments.store else ", removed at the end; STORE=<url> keeps the cube"))
         report = Report()
-        with report.step("Start", "Spark, on all cores of this machine."):
-            spark = start_spark(Path(folder))
+        with report.step("Start", f"{arguments.engine.capitalize()}, on all cores of this machine."):
+            spark = start_sail() if arguments.engine == "sail" else start_spark(Path(folder))
         try:
             figures = story(Source(spark, find_source(), periods), store, arguments.chart, report)
         finally:
@@ -310,6 +310,12 @@ def parse_arguments() -> argparse.Namespace:
         choices=list(PERIODS),
         default=os.environ.get("SIZE") or "full",
         help="a year, or its first three periods (default: full)",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=["spark", "sail"],
+        default=os.environ.get("ENGINE") or "spark",
+        help="what runs it; sail needs no Java (default: spark)",
     )
     parser.add_argument(
         "--store",

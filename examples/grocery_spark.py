@@ -1,7 +1,8 @@
-"""The Spark session of the demonstration: all cores of the machine, quiet, no leftovers."""
+"""The session of the demonstration, of Spark or of Sail: all cores, quiet, no leftovers."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import warnings
@@ -39,6 +40,21 @@ def start_spark(folder: Path) -> SparkSession:
         builder = builder.config(key, str(value))
     with _errors_into(folder / "spark.log"):
         return builder.getOrCreate()
+
+
+def start_sail() -> SparkSession:
+    """A session of Sail, which runs in this process, without Java and without files of its own."""
+    # Sail writes a line to standard error for each session.
+    os.environ.setdefault("RUST_LOG", "error")
+    from pysail.spark import SparkConnectServer
+
+    server = SparkConnectServer()
+    server.start()
+    atexit.register(server.stop)
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
+    session = SparkSession.builder.remote("sc://{}:{}".format(*server.listening_address)).getOrCreate()
+    session.conf.set("spark.sql.session.timeZone", SETTINGS["spark.sql.session.timeZone"])
+    return session
 
 
 def _java_options() -> dict[str, str]:

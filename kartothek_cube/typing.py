@@ -67,6 +67,8 @@ __all__ = [
     "JSONValue",
     "MetadataMerger",
     "StoreLike",
+    "SupportsArrowFiles",
+    "SupportsFsspec",
     "SupportsKeyValue",
     "UserMetadata",
 ]
@@ -97,6 +99,44 @@ class SupportsKeyValue(Protocol):
 
 
 @runtime_checkable
+class SupportsArrowFiles(Protocol):
+    """A ``pyarrow.fs.FileSystem``: any object with these two methods.
+
+    Examples
+    --------
+    >>> from pyarrow.fs import LocalFileSystem
+    >>> isinstance(LocalFileSystem(), SupportsArrowFiles)
+    True
+    """
+
+    def open_input_file(self, path: str) -> Any:
+        """An open file."""
+
+    def get_file_info(self, paths_or_selector: Any) -> Any:
+        """Type and size of files."""
+
+
+@runtime_checkable
+class SupportsFsspec(Protocol):
+    """A file system of fsspec: any object with these three methods.
+
+    Examples
+    --------
+    >>> isinstance("hfs:///data/cubes", SupportsFsspec)
+    False
+    """
+
+    def cat_file(self, path: str) -> bytes:
+        """The bytes of a file."""
+
+    def info(self, path: str) -> dict[str, Any]:
+        """Type and size of a file or folder."""
+
+    def unstrip_protocol(self, name: str) -> str:
+        """The URL of a path."""
+
+
+@runtime_checkable
 class ArrowStream(Protocol):
     """Rows of pyarrow, Polars, DuckDB and others that export the Arrow C stream interface.
 
@@ -116,7 +156,9 @@ UserMetadata: TypeAlias = Mapping[str, JSONValue]
 IntoMetadata: TypeAlias = UserMetadata | Callable[[], UserMetadata] | None
 MetadataMerger: TypeAlias = Callable[[list[dict[str, JSONValue]]], UserMetadata]
 
-StoreLike: TypeAlias = str | os.PathLike[str] | Store | SupportsKeyValue | Callable[[], _Again]
+StoreLike: TypeAlias = (
+    str | os.PathLike[str] | Store | SupportsKeyValue | SupportsFsspec | SupportsArrowFiles | Callable[[], _Again]
+)
 AsOf: TypeAlias = str | datetime
 # The last element is what the attribute `commits` of a plan has: the commit of each dataset.
 CubeState: TypeAlias = str | datetime | Mapping[str, str | None]
@@ -133,7 +175,7 @@ IntoItems: TypeAlias = IntoItem | Iterable[IntoItem]
 IntoSchema: TypeAlias = Schema | SchemaWrapper | IntoRows
 
 IntoCubeData: TypeAlias = IntoRows | Mapping[str, IntoRows | None] | Iterable[IntoRows | Mapping[str, IntoRows | None]]
-IntoConditions: TypeAlias = Condition | Conjunction | Iterable[Condition] | None
+IntoConditions: TypeAlias = str | Condition | Conjunction | Iterable[Condition] | None
 IntoDatasets: TypeAlias = str | Iterable[str] | Mapping[str, DatasetMetadata] | None
 # A value has the type of its column, which is known at run time only.
 GroupKey: TypeAlias = dict[str, Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kartothek_cube.core.snapshots import statistics
 from kartothek_cube.core.snapshots.loader import _cache
 
 if TYPE_CHECKING:
@@ -11,7 +12,9 @@ if TYPE_CHECKING:
 
 
 def forget(store: Store) -> None:
-    """Drop the snapshots of a store from the cache."""
+    """Drop the snapshots of a store from the cache, and all statistics."""
+    statistics._cache.clear()
+    statistics._lost.clear()
     with _cache._lock:
         for key in [key for key in _cache._entries if key[0] == store.identity]:
             del _cache._entries[key]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import subprocess
 import sys
 from collections import Counter
 
+import pyarrow as pa
 import pytest
 
+from kartothek_cube import Cube, build_cube
 from tests.support.source import MODULES, imports
 
 # A room imports from the rooms above it in the list, and from itself.
@@ -44,6 +47,7 @@ ROOMS = [
     "cube.verbs",
     "engines",
     "api",
+    "handles",
     "testing",
     "spark",
     "cli",
@@ -59,6 +63,7 @@ HOMES = {
         "core.expressions",
         "core.kartothek",
         "cube",
+        "handles",
         "spark",
         "cli",
         "testing",
@@ -66,13 +71,17 @@ HOMES = {
     },
     "pyspark": {"spark", "testing"},
     "click": {"cli"},
-    "polars": {"engines"},
+    "polars": {"engines", "handles"},
     "daft": {"engines"},
-    "duckdb": {"engines", "cli"},
+    "duckdb": {"engines", "handles", "cli"},
 }
 MODULES_OF_A_ROOM = 15
+# Names that a star import leaves out, since they are those of builtins.
+STARLESS = {"kartothek_cube": {"open"}}
 # What `import kartothek_cube` may load.
 MODULES_LOADED = 60
+# What a verb that reads a dataset may load of this package.
+MODULES_OF_A_READ = 71
 
 
 def room_of(name: str) -> str | None:
@@ -130,20 +139,59 @@ def test_a_library_stays_in_its_rooms(library):
     assert [name for name in strangers if name != "kartothek_cube"] == []
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if room_of(name) == "api"])
-def test_api_holds_imports_only(name):
-    for node in MODULES[name].tree.body:
-        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        is_all = isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]
-        assert is_docstring or is_all or isinstance(node, (ast.Import, ast.ImportFrom)), ast.unparse(node)
+API = [name for name in MODULES if room_of(name) == "api" and not MODULES[name].is_package]
+
+
+@pytest.mark.parametrize("name", ["kartothek_cube", *API])
+def test_a_module_of_the_api_holds_names_only(name):
+    docstring, *nodes = [node for node in MODULES[name].tree.body if not isinstance(node, ast.ImportFrom)]
+    assert isinstance(docstring, ast.Expr)
+    types, *assigned = nodes
+    assert isinstance(types, ast.If)
+    assert ast.unparse(types.test) == "TYPE_CHECKING"
+    assert {ast.unparse(target) for node in assigned for target in node.targets} <= {"__all__", "__version__"}
+
+
+@pytest.mark.parametrize("name", ["kartothek_cube", *API])
+def test_a_module_of_the_api_loads_what_type_checkers_see(name):
+    types = next(node for node in MODULES[name].tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.asname or alias.name: (
+            node.module.removeprefix("kartothek_cube.") if alias.name != "errors" else "errors",
+            alias.name,
+        )
+        for node in types.body
+        for alias in node.names
+    }
+    homes = ast.literal_eval(types.orelse[0].value.args[1])
+    loaded = {
+        shown.rpartition(" as ")[2]: (home, shown.partition(" as ")[0]) for home in homes for shown in homes[home]
+    }
+    assert loaded == seen
+    module = importlib.import_module(name)
+    listed = set(module.__all__) | STARLESS.get(name, set())
+    assert sorted(loaded) == sorted(listed - {"__version__"}) == sorted(set(dir(module)) - {"__version__"})
+    for shown, (home, attribute) in loaded.items():
+        defined = importlib.import_module(f"kartothek_cube.{home}")
+        assert getattr(module, shown) is (defined if home == attribute else getattr(defined, attribute))
+
+
+@pytest.mark.parametrize("name", ["kartothek_cube", *API])
+def test_all_names_of_the_api_come_with_a_star(name):
+    namespace = {}
+    exec(f"from {name} import *", namespace)
+    assert set(importlib.import_module(name).__all__) <= namespace.keys()
+    assert not STARLESS.get(name, set()) & namespace.keys()
+
+
+def test_a_name_that_the_api_lacks_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"module 'kartothek_cube\.api\.cube' has no attribute 'build_cubes'"):
+        importlib.import_module("kartothek_cube.api.cube").build_cubes  # noqa: B018
 
 
 def test_the_types_import_only_the_standard_library():
-    loaded = modules_after(f"import {TYPES}")
-    assert {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names} == {
-        "kartothek_cube",
-        TYPES,
-    }
+    loaded = modules_after(f"import {TYPES}") - modules_after("import kartothek_cube")
+    assert {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names} == {TYPES}
 
 
 def test_the_modules_import_each_other_without_a_cycle():
@@ -175,6 +223,82 @@ def test_importing_the_package_loads_nothing_heavy():
     assert len(loaded) <= MODULES_LOADED
 
 
-def test_the_verbs_come_without_pandas_and_pyspark():
-    loaded = modules_after("import kartothek_cube.api.cube, kartothek_cube.api.dataset, kartothek_cube.spark")
-    assert loaded & {"pandas", "pyspark", "simplekv", "storefact", "click", "obstore"} == set()
+def test_the_modules_of_the_api_load_none_of_the_modules_whose_names_they_have():
+    loaded = modules_after(f"import {', '.join(API)}") - modules_after("import kartothek_cube")
+    assert loaded <= {"kartothek_cube.api", *API}
+
+
+# What a statement may not load: other libraries, and rooms of this package that it does without.
+WITHOUT = {"pandas", "pyspark", "duckdb", "polars", "msgpack", "simplekv", "storefact", "click", "obstore", "tqdm"}
+UNUSED_BY_READS = {
+    "pyarrow.csv",
+    "pyarrow.dataset",
+    *(
+        f"kartothek_cube.{room}"
+        for room in (
+            "core.commit",
+            "core.kartothek.dataset_metadata",
+            "core.maintenance",
+            "core.rows",
+            "core.stores.key_value",
+            "core.stores.object_store",
+            "core.stores.urls",
+            "core.write.stage",
+            "engines",
+            "spark",
+        )
+    ),
+}
+
+
+def test_all_verbs_together_load_no_heavy_library():
+    statement = "; ".join(f"from {name} import *" for name in API)
+    assert modules_after(f"{statement}; import kartothek_cube.spark") & WITHOUT == set()
+
+
+def test_a_verb_that_reads_a_dataset_loads_nothing_that_others_need():
+    loaded = modules_after("from kartothek_cube.api.dataset import read_table_arrow")
+    assert loaded & (WITHOUT | UNUSED_BY_READS | {"kartothek_cube.core.expressions.conditions"}) == set()
+    # Old versions of NumPy load it themselves.
+    assert "secrets" not in loaded - modules_after("import numpy, pyarrow.parquet")
+    assert not any(name.startswith("kartothek_cube.cube") for name in loaded)
+    ours = sorted(name for name in loaded if name.startswith("kartothek_cube."))
+    assert len(ours) <= MODULES_OF_A_READ, ours
+
+
+@pytest.mark.parametrize("task", ["read.query", "read.groups", "read.dataset"])
+def test_a_reading_task_of_spark_loads_neither_planning_of_cubes_nor_commits(task):
+    pytest.importorskip("pyspark", reason="not installed: pyspark")
+    loaded = modules_after(f"import kartothek_cube.spark.{task}") - {"kartothek_cube.spark", "pyspark"}
+    assert loaded & (WITHOUT | UNUSED_BY_READS) == set()
+    assert "kartothek_cube.cube.query.planning" not in loaded
+
+
+def test_the_module_that_spark_finds_by_its_name_holds_the_data_source():
+    pytest.importorskip("pyspark", reason="not installed: pyspark")
+    found = importlib.import_module("pyspark_kartothek_cube")
+    assert found.DefaultSource is importlib.import_module("kartothek_cube.spark.datasource.source").KartothekCubeSource
+    # Whoever uses another data source of Python loads it, too.
+    assert modules_after("import pyspark_kartothek_cube") & (WITHOUT | {"pyarrow.dataset"}) - {"pyspark"} == set()
+
+
+def test_a_writing_task_of_spark_loads_none_of_the_classes_of_kartothek():
+    pytest.importorskip("pyspark", reason="not installed: pyspark")
+    loaded = modules_after("import kartothek_cube.spark.write.stage") - {"pyspark"}
+    assert loaded & WITHOUT == set()
+    assert [
+        name for name in loaded if name.startswith(("kartothek_cube.core.kartothek", "kartothek_cube.engines"))
+    ] == []
+
+
+def test_reading_loads_no_more_than_pandas_which_arrow_loads(tmp_path):
+    table = pa.table({"p": [1, 1, 2], "x": [1, 2, 3]})
+    build_cube(table, Cube(["x"], ["p"], "sales"), tmp_path)
+    statement = "from kartothek_cube.api.dataset import read_table_arrow"
+    call = f"read_table_arrow('sales++seed', {str(tmp_path)!r}, predicates=[[('p', '==', 1)]])"
+    loaded = modules_after(f"import pandas, pyarrow.pandas_compat; {statement}; {call}") - modules_after(
+        f"import pandas, pyarrow.pandas_compat; {statement}"
+    )
+    assert {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names} <= {
+        "pyarrow.vendored.version"
+    }

@@ -17,7 +17,7 @@ from tests.support.source import MODULES
 DOCS = Path(__file__).parents[1] / "docs"
 
 # Modules with code: the rooms' `__init__` do not count. A verb and a command have a file each.
-MOST_MODULES = 304
+MOST_MODULES = 330
 LONGEST_MODULE = 500
 LONGEST_FUNCTION = 60
 # Shorter in the mean than the first figure: thoughts are cut into splinters.

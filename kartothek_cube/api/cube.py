@@ -1,50 +1,106 @@
 """Cubes: kartothek's ``api.cube``."""
 
-from kartothek_cube.core.expressions.conditions import (
-    C,
-    EqualityCondition,
-    GreaterEqualCondition,
-    GreaterThanCondition,
-    InequalityCondition,
-    InIntervalCondition,
-    IsInCondition,
-    IsNotInCondition,
-    LessEqualCondition,
-    LessThanCondition,
-    VirtualColumn,
-)
-from kartothek_cube.core.expressions.conjunction import Condition, Conjunction, SimpleCondition
-from kartothek_cube.cube.cube import (
-    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
-    KTK_CUBE_METADATA_KEY_IS_SEED,
-    KTK_CUBE_METADATA_STORAGE_FORMAT,
-    KTK_CUBE_METADATA_VERSION,
-    KTK_CUBE_UUID_SEPERATOR,
-    Cube,
-)
-from kartothek_cube.cube.query.groups import Group
-from kartothek_cube.cube.query.plan import QueryPlan
-from kartothek_cube.cube.verbs.append import append_to_cube, remove_partitions, update_cube
-from kartothek_cube.cube.verbs.build import CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZER
-from kartothek_cube.cube.verbs.build import build_cube, extend_cube
-from kartothek_cube.cube.verbs.changes import query_cube_changes
-from kartothek_cube.cube.verbs.cleanup import CleanupReport, cleanup_cube
-from kartothek_cube.cube.verbs.compact import compact_cube
-from kartothek_cube.cube.verbs.copy import copy_cube
-from kartothek_cube.cube.verbs.delete import delete_cube
-from kartothek_cube.cube.verbs.delete_cells import delete_cells
-from kartothek_cube.cube.verbs.describe import CubeDescription, describe_cube, list_cubes
-from kartothek_cube.cube.verbs.describe_changes import CubeChanges, describe_cube_changes
-from kartothek_cube.cube.verbs.discover import open_cube
-from kartothek_cube.cube.verbs.history import cube_history, undo_cube
-from kartothek_cube.cube.verbs.indices import build_cube_index, drop_cube_index
-from kartothek_cube.cube.verbs.query import iter_cube, load_group, plan_cube_query, query_cube, query_cube_arrow
-from kartothek_cube.cube.verbs.report import CubeReport, cube_report
-from kartothek_cube.cube.verbs.stats import collect_stats
-from kartothek_cube.cube.verbs.stream import count_cube, run_plan, stream_cube
-from kartothek_cube.cube.verbs.tags import drop_cube_tag, list_cube_tags, tag_cube
-from kartothek_cube.cube.verbs.verify import verify_cube
-from kartothek_cube.engines.verbs import connect, scan_cube
+from typing import TYPE_CHECKING
+
+from kartothek_cube.core.runtime.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from kartothek_cube.core.expressions.conditions import (
+        C,
+        EqualityCondition,
+        GreaterEqualCondition,
+        GreaterThanCondition,
+        InequalityCondition,
+        InIntervalCondition,
+        IsInCondition,
+        IsNotInCondition,
+        LessEqualCondition,
+        LessThanCondition,
+        VirtualColumn,
+    )
+    from kartothek_cube.core.expressions.conjunction import Condition, Conjunction, SimpleCondition
+    from kartothek_cube.cube.cube import (
+        KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+        KTK_CUBE_METADATA_KEY_IS_SEED,
+        KTK_CUBE_METADATA_STORAGE_FORMAT,
+        KTK_CUBE_METADATA_VERSION,
+        KTK_CUBE_UUID_SEPERATOR,
+        Cube,
+    )
+    from kartothek_cube.cube.query.groups import Group
+    from kartothek_cube.cube.query.plan import QueryPlan
+    from kartothek_cube.cube.verbs.append import append_to_cube, remove_partitions, update_cube
+    from kartothek_cube.cube.verbs.build import CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZER
+    from kartothek_cube.cube.verbs.build import build_cube, extend_cube
+    from kartothek_cube.cube.verbs.changes import query_cube_changes
+    from kartothek_cube.cube.verbs.cleanup import CleanupReport, cleanup_cube
+    from kartothek_cube.cube.verbs.compact import compact_cube
+    from kartothek_cube.cube.verbs.copy import copy_cube
+    from kartothek_cube.cube.verbs.delete import delete_cube
+    from kartothek_cube.cube.verbs.delete_cells import delete_cells
+    from kartothek_cube.cube.verbs.describe import CubeDescription, describe_cube, list_cubes
+    from kartothek_cube.cube.verbs.describe_changes import CubeChanges, describe_cube_changes
+    from kartothek_cube.cube.verbs.discover import open_cube
+    from kartothek_cube.cube.verbs.history import cube_history, undo_cube
+    from kartothek_cube.cube.verbs.indices import build_cube_index, drop_cube_index
+    from kartothek_cube.cube.verbs.query import iter_cube, load_group, plan_cube_query, query_cube, query_cube_arrow
+    from kartothek_cube.cube.verbs.report import CubeReport, cube_report
+    from kartothek_cube.cube.verbs.stats import collect_stats
+    from kartothek_cube.cube.verbs.stream import count_cube, run_plan, stream_cube
+    from kartothek_cube.cube.verbs.tags import drop_cube_tag, list_cube_tags, tag_cube
+    from kartothek_cube.cube.verbs.verify import verify_cube
+    from kartothek_cube.engines.verbs import connect, scan_cube
+else:
+    # The same once more, for running code: a name loads its module when it is first used.
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "core.expressions.conditions": [
+                "C",
+                "EqualityCondition",
+                "GreaterEqualCondition",
+                "GreaterThanCondition",
+                "InequalityCondition",
+                "InIntervalCondition",
+                "IsInCondition",
+                "IsNotInCondition",
+                "LessEqualCondition",
+                "LessThanCondition",
+                "VirtualColumn",
+            ],
+            "core.expressions.conjunction": ["Condition", "Conjunction", "SimpleCondition"],
+            "cube.cube": [
+                "KTK_CUBE_METADATA_DIMENSION_COLUMNS",
+                "KTK_CUBE_METADATA_KEY_IS_SEED",
+                "KTK_CUBE_METADATA_STORAGE_FORMAT",
+                "KTK_CUBE_METADATA_VERSION",
+                "KTK_CUBE_UUID_SEPERATOR",
+                "Cube",
+            ],
+            "cube.query.groups": ["Group"],
+            "cube.query.plan": ["QueryPlan"],
+            "cube.verbs.append": ["append_to_cube", "remove_partitions", "update_cube"],
+            "cube.verbs.build": ["CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZER", "build_cube", "extend_cube"],
+            "cube.verbs.changes": ["query_cube_changes"],
+            "cube.verbs.cleanup": ["CleanupReport", "cleanup_cube"],
+            "cube.verbs.compact": ["compact_cube"],
+            "cube.verbs.copy": ["copy_cube"],
+            "cube.verbs.delete": ["delete_cube"],
+            "cube.verbs.delete_cells": ["delete_cells"],
+            "cube.verbs.describe": ["CubeDescription", "describe_cube", "list_cubes"],
+            "cube.verbs.describe_changes": ["CubeChanges", "describe_cube_changes"],
+            "cube.verbs.discover": ["open_cube"],
+            "cube.verbs.history": ["cube_history", "undo_cube"],
+            "cube.verbs.indices": ["build_cube_index", "drop_cube_index"],
+            "cube.verbs.query": ["iter_cube", "load_group", "plan_cube_query", "query_cube", "query_cube_arrow"],
+            "cube.verbs.report": ["CubeReport", "cube_report"],
+            "cube.verbs.stats": ["collect_stats"],
+            "cube.verbs.stream": ["count_cube", "run_plan", "stream_cube"],
+            "cube.verbs.tags": ["drop_cube_tag", "list_cube_tags", "tag_cube"],
+            "cube.verbs.verify": ["verify_cube"],
+            "engines.verbs": ["connect", "scan_cube"],
+        },
+    )
 
 __all__ = [
     "KTK_CUBE_DF_SERIALIZER",

@@ -1,10 +1,28 @@
 """Discovery: kartothek's ``api.discover``."""
 
-from kartothek_cube.cube.verbs.discover import (
-    discover_cube,
-    discover_datasets,
-    discover_datasets_unchecked,
-    discover_ktk_cube_dataset_ids,
-)
+from typing import TYPE_CHECKING
+
+from kartothek_cube.core.runtime.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from kartothek_cube.cube.verbs.discover import (
+        discover_cube,
+        discover_datasets,
+        discover_datasets_unchecked,
+        discover_ktk_cube_dataset_ids,
+    )
+else:
+    # The same once more, for running code: a name loads its module when it is first used.
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "cube.verbs.discover": [
+                "discover_cube",
+                "discover_datasets",
+                "discover_datasets_unchecked",
+                "discover_ktk_cube_dataset_ids",
+            ],
+        },
+    )
 
 __all__ = ["discover_cube", "discover_datasets", "discover_datasets_unchecked", "discover_ktk_cube_dataset_ids"]

@@ -29,6 +29,8 @@ COMMANDS: Mapping[str, str] = {
     "copy": "Copy the cube to another store.",
     "delete": "Delete the cube, or some of its datasets.",
     "delete-rows": "Delete the cells that a query would have.",
+    "demo": "Build a small cube, query it, and write its report.",
+    "doctor": "Say whether this machine and the store are ready.",
     "explain": "Show how a query would be answered.",
     "files": "List the data files of the cube, or of a query.",
     "forget": "Delete cells, and every file and state that still has them.",
@@ -92,8 +94,9 @@ class LazyGroup(click.Group):
         # For click the first argument is the cube, so look ahead with a copy of the arguments.
         opts, rest, _ = self.make_parser(ctx).parse_args(args=list(args))
         cube = opts.get("cube")
-        # What follows `sql` is its statement, unless a cube has this name: `sql info`.
-        alone = not rest or rest[0].startswith("-") or (cube == "sql" and rest[0] not in COMMANDS)
+        # What follows `sql` is its statement, unless a cube has this name: `sql info`. So is it
+        # with the directory that follows `demo`.
+        alone = not rest or rest[0].startswith("-") or (cube in {"demo", "sql"} and rest[0] not in COMMANDS)
         wants_help = not {"-h", "--help"}.isdisjoint(rest[:1])
         if (cube in STORE_WIDE and alone) or (cube in COMMANDS and wants_help):
             args.insert(len(args) - len(rest) - 1, "")
@@ -121,7 +124,7 @@ Examples:
 Exit status:
   0  it is done
   1  Ctrl-C or a no, the store does not answer, a file cannot be written;
-     verify and check-migration: errors were found
+     verify, check-migration and doctor: something is wrong
   2  what was asked for cannot be done
 """
 

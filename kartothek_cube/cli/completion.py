@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 # Commands that need no cube.
-STORE_WIDE = ("check-migration", "sql")
+STORE_WIDE = ("check-migration", "demo", "doctor", "sql")
 # As `history` shows them on a terminal.
 _SHORT = 8
 

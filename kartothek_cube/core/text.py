@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from kartothek_cube.errors import InvalidInput
 
@@ -81,6 +80,8 @@ def did_you_mean(unknown: Iterable[str], known: Iterable[str]) -> str:
     >>> did_you_mean(["WEEK"], ["BRAND"])
     ''
     """
+    from difflib import get_close_matches
+
     names = {name.casefold(): name for name in known}
     matches = (get_close_matches(name.casefold(), names, n=1) for name in unknown)
     close = dict.fromkeys(repr(names[match[0]]) for match in matches if match)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kartothek_cube.core.arguments import converter_str
-from kartothek_cube.core.expressions.conjunction import Conjunction
+from kartothek_cube.core.expressions.conjunction import Conjunction, conjunction_of
 from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.scan.plan import check_predicate_columns
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.typing import IntoConditions
+
+if TYPE_CHECKING:
+    from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 
 __all__ = [
     "check_dataset_ids",
@@ -44,8 +46,10 @@ def chosen_members(cube: Cube, members: Mapping[str, T], ids: Collection[str] | 
     return {i: member for i, member in members.items() if ids is None or i in ids}
 
 
-def partition_conditions(cube: Cube, conditions: IntoConditions, action: str) -> Conjunction:
-    """Conditions that select whole physical partitions.
+def partition_conditions(
+    cube: Cube, conditions: IntoConditions, members: Mapping[str, Snapshot], action: str
+) -> Conjunction:
+    """Conditions that select whole physical partitions; the types of a text are those of members.
 
     ``action`` is the verb of the error message: "remove" or "compact" partitions.
 
@@ -54,12 +58,13 @@ def partition_conditions(cube: Cube, conditions: IntoConditions, action: str) ->
     InvalidInput
         For conditions on other columns than the cube's partition columns.
     """
-    conjunction = Conjunction(conditions)
+    conjunction = conjunction_of(conditions, {f.name: f.type for s in members.values() for f in s.schema})
     foreign = sorted(set(conjunction.columns) - set(cube.partition_columns))
     if foreign:
         raise InvalidInput(
             f"Can only {action} partitions with conditions concerning cubes physical partition columns, "
-            f"not {', '.join(foreign)}. Partition columns: {', '.join(cube.partition_columns)}."
+            f"not {', '.join(foreign)}. Partition columns: {', '.join(cube.partition_columns)}. "
+            "append_to_cube corrects single cells, delete_cells removes them."
         )
     return conjunction
 
@@ -73,6 +78,10 @@ def partition_clauses(conjunction: Conjunction, snapshot: Snapshot) -> tuple[Cla
 
 def given_datasets(datasets: Mapping[str, object]) -> dict[str, DatasetMetadata]:
     """Datasets that the user passed as a dict; `InvalidType` for values that are no datasets."""
+    if not datasets:
+        return {}
+    from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
+
     wrong = [f"{i!r}: {type(d).__name__}" for i, d in datasets.items() if not isinstance(d, DatasetMetadata)]
     if wrong:
         raise InvalidType(f"datasets should be a dict dataset id → DatasetMetadata, but has {', '.join(wrong)}.")

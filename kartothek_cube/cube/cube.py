@@ -33,6 +33,7 @@ __all__ = [
     "LEGACY_TIMESTAMP_PAYLOAD",
     "Cube",
     "get_payload_subset",
+    "prefix_of",
     "require_cube",
     "visible_columns",
 ]
@@ -138,6 +139,10 @@ class Cube:
             "index_columns": converter_str_set(index_columns),
             "suppress_index_on": converter_str_set(suppress_index_on),
         }
+        if any(type(name) is not str for name in converted["partition_columns"]):
+            from kartothek_cube.core.write.partitioner import refuse_derived
+
+            refuse_derived(converted["partition_columns"], "partition_columns of a cube")
         for name, value in converted.items():
             # The only way to set a field of a frozen dataclass.
             object.__setattr__(self, name, value)
@@ -246,8 +251,22 @@ def require_cube(cube: object) -> Cube:
     # Some of kartothek's functions take the prefix instead, so that users may pass it here.
     if not isinstance(cube, Cube):
         raise InvalidType(
-            f"Expected a Cube, got {cube!r} ({type(cube).__name__}). "
-            "open_cube(uuid_prefix, store) makes one from a stored cube."
+            f"Expected a Cube or its prefix, got {cube!r} ({type(cube).__name__}). "
+            "open_cube(uuid_prefix, store) makes a Cube from a stored one; a new one needs "
+            "Cube(dimension_columns, partition_columns, uuid_prefix)."
+        )
+    return cube
+
+
+def prefix_of(cube: Cube | str) -> str:
+    """The prefix of a cube, which may be given instead of the cube."""
+    if not isinstance(cube, str):
+        return require_cube(cube).uuid_prefix
+    if not _NAME.fullmatch(cube):
+        # Not shown: a misplaced store may be a URL with a password.
+        raise InvalidInput(
+            "Expected a Cube or its prefix, but the text that was given can be no prefix, which has ASCII letters, "
+            "digits, '+', '-' and '_'. If it is the store: the cube comes before it, as in query_cube('sales', store)."
         )
     return cube
 

@@ -14,13 +14,13 @@ from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.snapshots.time_travel import check_as_of, load_snapshot_as_of, snapshot_at
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.text import did_you_mean, join_names
-from kartothek_cube.cube.cube import Cube, require_cube
+from kartothek_cube.cube.cube import Cube, prefix_of, require_cube
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
-from kartothek_cube.cube.members.discovery import cube_of, list_cube_prefixes, prefixes_of, read_members, seeds_of
+from kartothek_cube.cube.members.discovery import cube_of, no_cube, prefixes_of, read_members, seeds_of
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.planning import load_members_of
 from kartothek_cube.engines.tables import CubeTable, DatasetTable, Table
-from kartothek_cube.errors import DatasetNotFound, InvalidInput
+from kartothek_cube.errors import DatasetNotFound
 from kartothek_cube.typing import AsOf, Columns, IntoDatasets
 
 __all__ = ["find_table", "list_tables", "open_cube_table", "open_dataset_table"]
@@ -46,13 +46,9 @@ def open_cube_table(
     if not isinstance(cube, str):
         members = load_members_of(QueryArguments(require_cube(cube), datasets=datasets, as_of=as_of), store)
     else:
-        members = read_members(cube, store, as_of=as_of)
+        members = read_members(prefix_of(cube), store, as_of=as_of)
         if not members:
-            prefixes = list_cube_prefixes(store)
-            raise InvalidInput(
-                f"There is no cube {cube!r} in the store {store.name}. "
-                f"It has: {join_names(prefixes)}.{did_you_mean([cube], prefixes)}"
-            )
+            raise no_cube(cube, store)
         cube = valid_cube(cube, members)
         if datasets is not None:
             members = load_members_of(QueryArguments(cube, datasets=datasets, as_of=as_of), store)

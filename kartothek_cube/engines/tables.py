@@ -14,9 +14,10 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.arrow.schema import check_literal, check_literals
+from kartothek_cube.core.arrow.literals import is_own_kind
 from kartothek_cube.core.dataset.scan_plan import ScanPlan
 from kartothek_cube.core.display.explain import predicates_text
 from kartothek_cube.core.expressions.conjunction import condition_class
@@ -29,9 +30,11 @@ from kartothek_cube.core.runtime.options import Options
 from kartothek_cube.core.runtime.telemetry import AnyOperation, name_dataset, operation
 from kartothek_cube.core.scan.execute import stream_tables, stream_together
 from kartothek_cube.core.scan.plan import ScanTask, make_file_plan
+from kartothek_cube.core.snapshots.statistics import extents_of_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import Cube, get_payload_subset
-from kartothek_cube.cube.execute.run import count_planned, iter_groups
+from kartothek_cube.cube.execute.count import count_planned
+from kartothek_cube.cube.execute.run import iter_groups
 from kartothek_cube.cube.members.consistency import infos_of
 from kartothek_cube.cube.query.intention import QueryArguments, make_intention
 from kartothek_cube.cube.query.plan import QueryPlan
@@ -172,11 +175,12 @@ class Table(ABC):
 
     def is_same_state(self, other: Table) -> bool:
         """Whether another table of this name certainly has the same files."""
-        mine, others = self._snapshots(), other._snapshots()
-        return mine.keys() == others.keys() and all(_is_same(mine[i], others[i]) for i in mine)
+        mine, others = self.snapshots, other.snapshots
+        return mine.keys() == others.keys() and all(mine[i].is_same_state(others[i]) for i in mine)
 
+    @property
     @abstractmethod
-    def _snapshots(self) -> Mapping[str, Snapshot]:
+    def snapshots(self) -> Mapping[str, Snapshot]:
         """The snapshots of its datasets."""
 
     @abstractmethod
@@ -190,12 +194,6 @@ class Table(ABC):
     @abstractmethod
     def scan(self, columns: Sequence[str], clauses: Sequence[Clause] = ()) -> Scan:
         """Plan a scan of these columns, for the rows that satisfy all clauses."""
-
-
-def _is_same(left: Snapshot, right: Snapshot) -> bool:
-    # A dataset whose document lists no partitions changes without its document.
-    is_listed = left.document.partitions is not None
-    return is_listed and left.uuid == right.uuid and left.token is not None and left.token == right.token
 
 
 # --- cubes ----------------------------------------------------------------------------------------
@@ -221,7 +219,9 @@ class CubeTable(Table):
         super().__init__(cube.uuid_prefix, store, schema, verb, options)
         self.partition_columns = tuple(cube.partition_columns)
 
-    def _snapshots(self) -> Mapping[str, Snapshot]:
+    @property
+    def snapshots(self) -> Mapping[str, Snapshot]:
+        """The snapshots of the cube's datasets."""
         return self._members
 
     def _payload(self) -> set[str]:
@@ -242,8 +242,8 @@ class CubeTable(Table):
             for info in self._infos.values():
                 if clause.column in info.schema.names:
                     data_type = info.schema.field(clause.column).type
-                    for value in constants_of(clause):
-                        check_literal(value, data_type, clause.column, strict=True)
+                    if not all(is_own_kind(value, data_type) for value in constants_of(clause)):
+                        return False
         except (InvalidInput, InvalidType):
             return False
         return True
@@ -291,7 +291,7 @@ class CubeScan(Scan):
         return (table for _, table in iter_groups(self.plan, self.table.store))
 
     def _count(self) -> int:
-        return count_planned(self.plan, self.table.store)
+        return count_planned(self.plan, self.table.snapshots, self.table.store)
 
 
 # --- datasets -------------------------------------------------------------------------------------
@@ -307,7 +307,9 @@ class DatasetTable(Table):
         self._snapshot, self._table = snapshot, table
         self.partition_columns = tuple(snapshot.partition_keys)
 
-    def _snapshots(self) -> Mapping[str, Snapshot]:
+    @property
+    def snapshots(self) -> Mapping[str, Snapshot]:
+        """The snapshot of the dataset."""
         return {self.name: self._snapshot}
 
     def accepts(self, clause: Clause) -> bool:
@@ -315,11 +317,8 @@ class DatasetTable(Table):
         constants = constants_of(clause)
         if clause.op in ("==", "!=") and clause.value is None:
             return True
-        try:
-            check_literals(constants, self.schema.field(clause.column).type, clause.column)
-        except InvalidType:
-            return False
-        return not any(map(is_null, constants))
+        data_type = self.schema.field(clause.column).type
+        return all(not is_null(value) and is_own_kind(value, data_type) for value in constants)
 
     def partition_values(self, column: str) -> pa.Array | None:
         """The distinct values of a partition key."""
@@ -411,4 +410,8 @@ class DatasetScan(Scan):
         def count(key: str) -> int:
             return file_rows(self.table.store, key, request.dataset)
 
-        return sum(map_in_threads(count, self.plan.files(), store=self.table.store, phase=READ_FILES))
+        (snapshot,), files = self.table.snapshots.values(), self.plan.scan.files
+        known = extents_of_files(self.table.store, snapshot, files).rows
+        unknown = files.filter(known.is_null()).to_pylist()
+        counted: int = pc.sum(known, min_count=0).as_py()
+        return counted + sum(map_in_threads(count, unknown, store=self.table.store, phase=READ_FILES))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -21,20 +22,42 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.runtime.progress import Phase, ProgressReporter
 from kartothek_cube.core.runtime.telemetry import progress_reporter
-from kartothek_cube.errors import KartothekCubeError
+from kartothek_cube.errors import InvalidInput, KartothekCubeError, Unsupported
 from kartothek_cube.spark.session import Watch, cancel, inheriting_thread, named, session_of, watching
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Job", "collect", "decode_error", "driver_errors", "encode_error", "error_in", "perform", "task_errors"]
+__all__ = [
+    "NO_STREAMS",
+    "Job",
+    "collect",
+    "decode_error",
+    "driver_errors",
+    "encode_error",
+    "error_in",
+    "perform",
+    "task_errors",
+]
 
 _MARK = "kartothek_cube error: "
 
-# Spark Connect drops messages that are much longer.
-_MAX_MESSAGE = 4_000
+# Spark Connect drops messages that are much longer. Sail, whose tasks run in its own process, cuts
+# the middle out of message and traceback, and keeps the last 1,600 characters.
+_MAX_MESSAGE, _MAX_MESSAGE_ON_SAIL = 4_000, 1_400
 
 _LINE = re.compile(re.escape(_MARK) + r"(\{.*\})")
+
+
+NO_STREAMS = (
+    "Sail runs no streams of this data source, neither as source nor as sink, and no foreachBatch. Ask for what "
+    "changed in a batch: read_dataset_changes(..., since=...) or query_cube_spark(..., changed_since=...); "
+    "write each batch with txn=(application, number). Or run the stream on Spark with Java."
+)
+
+# Sail answers a stream into a Python data source with a plan of many lines, and foreachBatch with
+# a word on UDFs.
+_STREAM_ON_SAIL = ("unsupported extension node for streaming", "missing argument: Python UDF output type")
 
 
 class TaskFailed(RuntimeError):
@@ -66,13 +89,27 @@ def _kinds(base: type[KartothekCubeError]) -> dict[str, type[KartothekCubeError]
     return kinds
 
 
+# Spark refuses the modes that are neither append nor overwrite before it asks a data source of
+# Python; of the two, errorifexists is its default.
+_MODE = re.compile(r'UNSUPPORTED_DATA_SOURCE_SAVE_MODE.*?"kartothek_cube".*?"(\w+)" mode')
+
+
 def error_in(text: str) -> KartothekCubeError | None:
-    """The error of this library that a message of Spark quotes, or None."""
-    quoted = _LINE.search(text)
-    try:
-        return decode_error(quoted[1]) if quoted else None
-    except ValueError:  # Spark cut the message off
-        return None
+    """The error of this library that a message of Spark quotes, or should, or None."""
+    if any(refused in text for refused in _STREAM_ON_SAIL):
+        return Unsupported(NO_STREAMS)
+    if refused := _MODE.search(text):
+        choice = "ignore" if refused[1] == "Ignore" else "error"
+        return Unsupported(
+            f"Spark has no mode {refused[1]} for data sources of Python. Write "
+            f'.mode("append").option("if_exists", "{choice}"), or without the option to add rows to what exists.'
+        )
+    if "DATA_SOURCE_PUSHDOWN_DISABLED" in text and "PushingReader" in text:
+        return InvalidInput("The option push_down needs kartothek_cube.spark.register(spark), once in a session.")
+    for quoted in _LINE.finditer(text):
+        with contextlib.suppress(ValueError):  # Spark cut the message off
+            return decode_error(quoted[1])
+    return None
 
 
 @contextmanager
@@ -82,7 +119,8 @@ def task_errors() -> Iterator[None]:
         yield
     except KartothekCubeError as error:
         # Without the cause, which would repeat the message: Spark quotes the whole traceback.
-        raise TaskFailed(_MARK + encode_error(error, _MAX_MESSAGE)).with_traceback(error.__traceback__) from None
+        limit = _MAX_MESSAGE_ON_SAIL if "pysail" in sys.modules else _MAX_MESSAGE
+        raise TaskFailed(_MARK + encode_error(error, limit)).with_traceback(error.__traceback__) from None
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.cube.cube import Cube, require_cube
+from kartothek_cube.cube.cube import Cube, prefix_of
+from kartothek_cube.cube.members.discovery import cube_and_store
 from kartothek_cube.cube.verbs.append import remove_from_members
 from kartothek_cube.cube.verbs.cleanup import cleanup_cube_on
 from kartothek_cube.cube.verbs.compact import compact_cube_on
@@ -24,7 +25,7 @@ from kartothek_cube.cube.verbs.copy import copy_cube_on
 from kartothek_cube.cube.verbs.delete import delete_cube_on
 from kartothek_cube.cube.verbs.stats import collect_stats_on
 from kartothek_cube.spark.executor import SparkExecutor, spark_executor
-from kartothek_cube.typing import AsOf, IntoConditions, IntoDatasets, IntoTxn, StoreLike, UserMetadata
+from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, IntoTxn, StoreLike, UserMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,16 +41,16 @@ __all__ = [
 
 
 def _open(
-    verb: str, cube: Cube, given: Sequence[StoreLike], spark: SparkSession | None, parallelism: int | None
+    verb: str, cube: Cube | str, given: Sequence[StoreLike], spark: SparkSession | None, parallelism: int | None
 ) -> tuple[SparkExecutor, list[Store]]:
     """The executor of one call, with ``verb`` in the names of its jobs, and the opened stores."""
     stores = [open_instrumented(store) for store in given]
-    subject = f"cube {require_cube(cube).uuid_prefix!r}"
+    subject = f"cube {prefix_of(cube)!r}"
     return spark_executor(verb, subject, list(zip(stores, given, strict=True)), spark, parallelism), stores
 
 
 def delete_cube_spark(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     datasets: IntoDatasets = None,
     *,
@@ -81,7 +82,7 @@ def delete_cube_spark(
 
 
 def copy_cube_spark(
-    cube: Cube,
+    cube: Cube | str,
     src_store: StoreLike,
     tgt_store: StoreLike,
     overwrite: bool = False,
@@ -119,7 +120,7 @@ def copy_cube_spark(
 
 
 def collect_stats_spark(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     datasets: IntoDatasets = None,
     *,
@@ -152,7 +153,7 @@ def collect_stats_spark(
 
 
 def cleanup_cube_spark(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     *,
     dry_run: bool = False,
@@ -185,14 +186,17 @@ def cleanup_cube_spark(
 
 
 def compact_cube_spark(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     target_rows: int = TARGET_ROWS,
     conditions: IntoConditions = None,
     ktk_cube_dataset_ids: Iterable[str] | str | None = None,
     dry_run: bool = False,
     *,
+    sort_by: Columns = None,
+    zorder_by: Columns = None,
     df_serializer: FileFormat | None = None,
+    rewrite: bool = False,
     options: Overrides | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
@@ -224,12 +228,22 @@ def compact_cube_spark(
     with operation("compact_cube_spark", options, cube=cube):
         executor, (opened,) = _open("compact", cube, [store], spark, parallelism)
         return compact_cube_on(
-            executor, cube, opened, target_rows, conditions, ktk_cube_dataset_ids, dry_run, df_serializer
+            executor,
+            cube,
+            opened,
+            target_rows,
+            conditions,
+            ktk_cube_dataset_ids,
+            dry_run,
+            sort_by,
+            zorder_by,
+            df_serializer,
+            rewrite,
         )
 
 
 def remove_partitions_spark(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     conditions: IntoConditions = None,
     ktk_cube_dataset_ids: Iterable[str] | None = None,
@@ -259,6 +273,7 @@ def remove_partitions_spark(
     """
     del spark, parallelism
     with operation("remove_partitions_spark", options, cube=cube):
+        cube, opened = cube_and_store(cube, store)
         return remove_from_members(
-            cube, open_instrumented(store), conditions, ktk_cube_dataset_ids, metadata, on_conflict, parse_txn(txn)
+            cube, opened, conditions, ktk_cube_dataset_ids, metadata, on_conflict, parse_txn(txn)
         )

@@ -25,7 +25,7 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.verbs.compact import compact_dataset_on
 from kartothek_cube.spark.executor import SparkExecutor, spark_executor
-from kartothek_cube.typing import AsOf, IntoPredicates, StoreLike
+from kartothek_cube.typing import AsOf, Columns, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import numpy as np
@@ -282,8 +282,11 @@ def compact_dataset_spark(
     predicates: IntoPredicates | None = None,
     dry_run: bool = False,
     *,
+    sort_by: Columns = None,
+    zorder_by: Columns = None,
     factory: DatasetFactory | None = None,
     df_serializer: FileFormat | None = None,
+    rewrite: bool = False,
     options: Overrides | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
@@ -311,7 +314,17 @@ def compact_dataset_spark(
     with operation("compact_dataset_spark", options):
         executor, opened = _open("compact", dataset_uuid, store, factory, spark, parallelism)
         return compact_dataset_on(
-            executor, dataset_uuid, opened, target_rows, predicates, dry_run, factory, df_serializer
+            executor,
+            dataset_uuid,
+            opened,
+            target_rows,
+            predicates,
+            dry_run,
+            sort_by,
+            zorder_by,
+            factory,
+            df_serializer,
+            rewrite,
         )
 
 

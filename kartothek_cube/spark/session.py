@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
 from threading import Thread, current_thread
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from kartothek_cube.errors import InvalidInput, InvalidType
 
@@ -20,10 +22,12 @@ __all__ = [
     "find_session",
     "inheriting_thread",
     "is_connect",
+    "is_sail",
     "named",
     "session_of",
     "shown",
     "summed",
+    "to_tasks",
     "watching",
 ]
 
@@ -84,6 +88,28 @@ def is_connect(session: SparkSession) -> bool:
     return any(cls.__module__.startswith("pyspark.sql.connect") for cls in type(session).__mro__)
 
 
+_SAIL: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
+
+
+def is_sail(session: SparkSession) -> bool:
+    """Whether the server of a Connect session is Sail, which is asked once a session."""
+    if session not in _SAIL:
+        # Both servers name Spark's version to the client. In SQL, Sail says its own.
+        said = session.sql("SELECT version()").collect()[0][0] if is_connect(session) else session.version
+        _SAIL[session] = not session.version.startswith(said.split()[0])
+    return _SAIL[session]
+
+
+def to_tasks(frame: DataFrame, n_tasks: int) -> DataFrame:
+    """Send each row to the task whose number is in the column ``task``.
+
+    Sail has no such shuffle. There the rows of several numbers may meet in one task.
+    """
+    if is_sail(session_of(frame)):
+        return frame.repartition(n_tasks, "task")
+    return frame.repartitionById(n_tasks, "task")
+
+
 def _context(session: SparkSession) -> Any:
     """The context of a classic session; a Connect session has none."""
     return session.sparkContext
@@ -92,7 +118,8 @@ def _context(session: SparkSession) -> Any:
 def cores(session: SparkSession, given: int | None) -> int:
     """How many tasks run at once: ``given``, else the default parallelism of the session.
 
-    Connect does not show that, so the number of shuffle partitions stands for it.
+    Connect does not show that, so the number of shuffle partitions stands for it; on Sail, which
+    runs in a process of this machine as a rule, that of the cores here.
 
     Raises
     ------
@@ -106,6 +133,8 @@ def cores(session: SparkSession, given: int | None) -> int:
         if width < 1:
             raise InvalidInput(f"parallelism={width!r} is no positive number of tasks.")
         return int(width)
+    if is_sail(session):
+        return os.cpu_count() or 1
     if is_connect(session):
         partitions = str(session.conf.get("spark.sql.shuffle.partitions"))
         return int(partitions) if partitions.isdecimal() else _SHUFFLE_PARTITIONS

@@ -10,15 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import zstandard
 
+from kartothek_cube.core.metadata.file_statistics import reference_of
+from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import current_options, use_options
+from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.spark.actions import task_errors
 from kartothek_cube.spark.python_worker import tuned_worker
+from kartothek_cube.spark.session import to_tasks
 from kartothek_cube.spark.types import spark_schema
 
 if TYPE_CHECKING:
@@ -33,6 +38,7 @@ __all__ = [
     "aperiodic",
     "as_task",
     "in_task",
+    "known_sizes",
     "pack",
     "run_packed",
     "sampled_bytes",
@@ -50,6 +56,7 @@ CLOSURE_BYTES = 16 * 2**20
 # Bytes of files that a core reads and joins in some tenths of a second.
 _TASK_BYTES = 32 * 2**20
 _SAMPLED = 16
+_FEW_FILES = 64
 _GOLDEN = 0.6180339887498949
 
 
@@ -94,10 +101,27 @@ def sampled_bytes(
         return None
 
 
-def pack(items: Sequence[Any], n_tasks: int) -> list[bytes]:
-    """Items in order, in ``n_tasks`` even chunks, each one compressed pickle."""
+def known_sizes(store: Store, snapshot: Snapshot, files: pa.Array) -> list[int] | None:
+    """The bytes of each of these data files by statistics; None if some are unknown."""
+    # A request for them pays where there are many files.
+    if len(files) <= _FEW_FILES and reference_of(snapshot.document.metadata).stored:
+        return None
+    sizes = statistics_of_files(store, snapshot, files).sizes
+    return None if sizes.null_count else sizes.to_pylist()
+
+
+def pack(items: Sequence[Any], n_tasks: int, sizes: Sequence[int] | None = None) -> list[bytes]:
+    """Items in order, in ``n_tasks`` even chunks, each one compressed pickle.
+
+    With ``sizes``, bytes of each item, chunks have about equal bytes, and none is empty.
+    """
     # One pickle a chunk stores objects that its items share once.
     bounds = [i * len(items) // max(n_tasks, 1) for i in range(n_tasks + 1)]
+    if sizes is not None and items:
+        ends = np.cumsum(np.maximum(sizes, 1))
+        # An item belongs to the task in which its middle is.
+        tasks = (2 * ends - np.maximum(sizes, 1)) * n_tasks // (2 * ends[-1])
+        bounds = [*np.unique(np.searchsorted(tasks, np.arange(n_tasks + 1))).tolist()]
     compressor = zstandard.ZstdCompressor(level=1)
     return [compressor.compress(pickle.dumps(items[a:b])) for a, b in itertools.pairwise(bounds)]
 
@@ -162,7 +186,7 @@ def run_packed(
     else:
         # Large chunks are rows, each of which goes to its task alone.
         rows = pa.table({"chunk": pa.array(chunks, pa.binary()), "task": pa.array(range(n), pa.int32())})
-        sent, chunk_of = session.createDataFrame(rows, "chunk binary, task int").repartitionById(n, "task"), bytes
+        sent, chunk_of = to_tasks(session.createDataFrame(rows, "chunk binary, task int"), n), bytes
 
     def worked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

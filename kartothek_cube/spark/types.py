@@ -11,7 +11,16 @@ from pyspark.sql import types as st
 
 from kartothek_cube.errors import InvalidInput, Unsupported
 
-__all__ = ["Timestamps", "arrow_schema", "conform", "frame_schema", "spark_schema", "to_spark", "wire_schema"]
+__all__ = [
+    "Timestamps",
+    "arrow_schema",
+    "as_struct",
+    "conform",
+    "frame_schema",
+    "spark_schema",
+    "to_spark",
+    "wire_schema",
+]
 
 Timestamps: TypeAlias = Literal["refuse", "utc"]
 
@@ -61,6 +70,11 @@ def wire_schema(schema: pa.Schema, context: str) -> pa.Schema:
 def spark_schema(wire: pa.Schema) -> st.StructType:
     """The Spark columns of a schema from `wire_schema`, all nullable."""
     return st.StructType([st.StructField(f.name, _spark(f.type), nullable=True) for f in wire])
+
+
+def as_struct(schema: st.StructType | pa.Schema) -> st.StructType:
+    """The columns that a data source is handed: Spark has them in its types, Sail in Arrow's."""
+    return spark_schema(wire_schema(schema, "the rows")) if isinstance(schema, pa.Schema) else schema
 
 
 def arrow_schema(schema: st.StructType, context: str) -> pa.Schema:

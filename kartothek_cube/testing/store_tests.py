@@ -116,6 +116,16 @@ class StoreTests:
         store.put(FILE, b"new")
         assert self.reopen(store).get(FILE) == b"new"
 
+    def test_put_many(self, store: Store) -> None:
+        store.put(FILE, b"old")
+        objects = [(FILE, b"0"), *((f"uuid/table/p={i}/1", str(i).encode()) for i in range(1, 50)), ("top", b"50")]
+        store.put_many(objects)
+        store.put_many([])
+        store.put_many([("top", b"x"), ("top", memoryview(b"51"))])
+        expected = {**dict(objects), "top": b"51"}
+        found = self.reopen(store)
+        assert {key: found.get(key) for key in found.keys()} == expected  # noqa: SIM118 - a method of simplekv
+
     @pytest.mark.parametrize("operation", ["get", "get_versioned", "tail", "ranges", "copy"])
     def test_missing_key_is_named(self, store: Store, operation: str) -> None:
         arguments: dict[str, tuple[object, ...]] = {"tail": (4,), "ranges": ([(0, 1)],), "copy": ("target",)}
@@ -250,6 +260,7 @@ class StoreTests:
             lambda: store.put(key, b"1"),
             lambda: store.put_if(key, b"1", None),
             lambda: store.put_file(key, BytesIO(b"1")),
+            lambda: store.put_many([(key, b"1")]),
         ]
         for write in writes:
             with pytest.raises(InvalidInput):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import functools
 import importlib.util
 import os
@@ -207,6 +208,77 @@ def test_failed_write_leaves_no_file(tmp_path):
         store.put_file(FILE, Broken())
     assert store.get(FILE) == b"old"
     assert files(tmp_path) == [FILE]
+
+
+@pytest.fixture
+def flushed(monkeypatch):
+    """What was flushed, and what was renamed, in order."""
+    steps, lock = [], threading.Lock()
+
+    def logged(step, real):
+        def call(what, *others):
+            path = os.path.realpath(f"/proc/self/fd/{what}") if isinstance(what, int) else others[0]
+            real(what, *others)
+            with lock:
+                steps.append((step, path))
+
+        return call
+
+    monkeypatch.setattr(os, "fsync", logged("fsync", os.fsync))
+    monkeypatch.setattr(os, "replace", logged("rename", os.replace))
+    return steps
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="asks /proc which file a descriptor is")
+def test_files_of_one_put_are_flushed_before_they_appear_and_each_folder_once(tmp_path, flushed):
+    store, root = LocalStore(tmp_path / "root"), tmp_path / "root"
+    store.put_many([(f"uuid/p={i % 2}/{i}", b"1") for i in range(50)])
+    names = [step for step, _ in flushed]
+    assert names == ["fsync"] * 50 + ["rename"] * 50 + ["fsync"] * 5
+    assert len({path for _, path in flushed[:50]}) == 50
+    assert all(path.endswith("~") for _, path in flushed[:50])
+    folders = [tmp_path, root, root / "uuid", root / "uuid/p=0", root / "uuid/p=1"]
+    assert sorted(path for _, path in flushed[100:]) == sorted(map(str, folders))
+
+
+def test_files_of_one_put_wait_for_the_disk_side_by_side(tmp_path, monkeypatch):
+    everyone = threading.Barrier(8, timeout=60)
+    monkeypatch.setattr(os, "fsync", lambda fd: everyone.wait())
+    folders = [(f"p={i}/1", b"1") for i in range(7)]  # and the one above them
+    monkeypatch.setattr(atomic, "_WAITING", 8)
+    (tmp_path / "p=0").mkdir()
+    LocalStore(tmp_path).put_many([*folders, ("p=0/2", b"1")])
+    assert not everyone.broken
+
+
+def test_files_that_nobody_may_write_are_flushed_all_the_same(tmp_path, monkeypatch):
+    """Only for root does a mode without writing not matter."""
+    plain_open = os.open
+
+    def strict_open(path, flags, *more, **named):
+        is_for_writing = flags & (os.O_RDWR | os.O_WRONLY)
+        if is_for_writing and Path(path).is_file() and not Path(path).stat().st_mode & 0o200:
+            raise PermissionError(errno.EACCES, "nobody may write", path)
+        return plain_open(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", strict_open)
+    LocalStore(tmp_path, perm=0o444).put_many([("p=0/1", b"1"), ("p=1/1", b"2")])
+    assert (tmp_path / "p=1" / "1").read_bytes() == b"2"
+
+
+def test_files_of_one_put_do_not_wait_where_nobody_asks_for_it(tmp_path, flushed):
+    LocalStore(tmp_path, fsync=False).put_many([(f"p={i}/1", b"1") for i in range(9)])
+    assert {step for step, _ in flushed} == {"rename"}
+
+
+@pytest.mark.parametrize("fsync", [True, False])
+def test_failed_put_of_many_names_its_key_and_leaves_no_temporary_file(tmp_path, fsync):
+    store = LocalStore(tmp_path, fsync=fsync)
+    store.put("b", b"1")
+    with pytest.raises(InvalidInput, match=r"'b/2' of store .* is below a key that is an object"):
+        store.put_many([("a", b"1"), ("b/2", b"1"), ("c", b"1")])
+    assert store.contains("a") is not fsync
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith("~")] == []
 
 
 def test_conflict_leaves_no_file(tmp_path):
@@ -498,7 +570,7 @@ def test_urls_of_directories(url, root):
         ("hfs:///data?fsync=maybe", InvalidInput, "neither true nor false"),
         ("hfs:///data?lock=none", InvalidInput, "sidecar"),
         ("hmemory://a?lock=inode", InvalidInput, "readonly"),
-        ("ftp://host/x", InvalidInput, "Unknown storage type"),
+        ("nfs://host/x", InvalidInput, "Unknown storage type"),
         ("://x", InvalidInput, "no store URL"),
         (None, InvalidType, "Provided incompatible store type"),
         (1, InvalidType, "Provided incompatible store type"),

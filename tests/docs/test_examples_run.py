@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,11 @@ def module_parameter(module: Module) -> Any:
 def namespace(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """An example starts in an empty working directory, with `spark` where the example needs it."""
     monkeypatch.chdir(tmp_path)
+    with suppress(ImportError):
+        # OpenTelemetry lets a process choose once, but the next test is another application.
+        trace = importlib.import_module("opentelemetry.trace")
+        monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+        monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", type(trace._TRACER_PROVIDER_SET_ONCE)())
     needs_spark = request.node.get_closest_marker("spark") is not None
     return {"__name__": "__main__"} | ({"spark": request.getfixturevalue("spark")} if needs_spark else {})
 
@@ -72,6 +78,8 @@ def namespace(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
 def test_every_block_of_a_page_runs(page, namespace):
     if page == "docs/sql.md":
         pytest.importorskip("polars.lazyframe.resolver", reason="older releases of Polars explain no plan")
+    if page == "docs/spark-without-java.md":
+        pytest.importorskip("pysail", reason="tests/integration/sail/test_sail_page.py runs it where Sail is")
     text = PAGES[page].read_text(encoding="utf-8")
     not_run = [block for block in blocks_in(text) if not is_run(block)]
     assert executed(text, page, namespace) + len(not_run) == naive_count(text)

@@ -19,6 +19,8 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="not installed: chromiu
 PAGES = {
     "index.html": 1,
     "start.html": 0,
+    "notebook.html": 0,
+    "feature-tables.html": 0,
     "concepts.html": 7,
     "command-line.html": 0,
     "api/cubes.html": 0,

@@ -10,6 +10,8 @@ from scripts import pictures
 from tests.support.doc_blocks import executed
 
 SVG = "{http://www.w3.org/2000/svg}"
+# What `make bench` draws from its figures.
+MEASURED = {pictures.DOCS / "pictures" / "longevity.svg"}
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
@@ -34,7 +36,7 @@ def test_a_picture_is_whole_and_says_what_it_shows(name):
 
 
 def test_there_is_no_picture_that_nobody_draws():
-    drawn = {pictures.DOCS / name for name in pictures.PICTURES}
+    drawn = {pictures.DOCS / name for name in pictures.PICTURES} | MEASURED
     assert {path for path in pictures.DOCS.glob("pictures/*") if path not in drawn} == set()
 
 

@@ -1,4 +1,4 @@
-"""The tables of the page on predicates are what the code does.
+"""The tables of the pages on predicates and conditions are what the code does.
 
 To write them anew: python -m tests.docs.test_predicate_page
 """
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.core.arrow.literals import CONSTANTS as CONSTANTS_OF_COLUMNS
 from kartothek_cube.core.expressions.evaluate import matching_values
 from kartothek_cube.core.expressions.predicates import OPERATORS, parse_predicates
 from kartothek_cube.core.scan.plan import check_predicate_columns, rejects_null
@@ -23,7 +24,7 @@ from kartothek_cube.errors import InvalidInput, InvalidType
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PAGE = Path(__file__).parents[2] / "docs" / "predicates.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 VALUES = [1, 2, 3, None]
 NOON = dt.datetime(2024, 2, 29, 12)
@@ -47,6 +48,8 @@ CONSTANTS = {
     "`1`": 1,
     "`np.int8(1)`": np.int8(1),
     "`1.0`": 1.0,
+    "`1.5`": 1.5,
+    "`0.1`": 0.1,
     "`True`": True,
     '`"a"`': "a",
     '`b"a"`': b"a",
@@ -55,7 +58,8 @@ CONSTANTS = {
     "`datetime`, `Timestamp`": NOON,
     "the same with a zone": NOON.replace(tzinfo=dt.UTC),
     "`np.datetime64`": np.datetime64(NOON),
-    "`Decimal`": Decimal("1.5"),
+    '`Decimal("1.5")`': Decimal("1.5"),
+    '`Decimal("0.1")`': Decimal("0.1"),
     "null": None,
 }
 
@@ -111,21 +115,39 @@ def takes(kind: pa.DataType, value: object) -> bool:
     return True
 
 
-TABLES = {"operators": operators, "literals": literals}
+def constants() -> str:
+    return table(
+        ["Column", "Its own kind", "Also", "An error"],
+        ([rule.columns, rule.own, rule.also, rule.refused] for rule in CONSTANTS_OF_COLUMNS),
+    )
 
 
-def with_tables(text: str) -> str:
-    """The page with its tables as the code has them."""
-    for name, render in TABLES.items():
+TABLES = {"predicates.md": {"operators": operators, "literals": literals}, "conditions.md": {"constants": constants}}
+
+
+def with_tables(page: str, text: str) -> str:
+    """A page with its tables as the code has them."""
+    for name, render in TABLES[page].items():
         pattern = re.compile(rf"<!-- generated: {name} -->\n.*?<!-- end -->", re.DOTALL)
         text, count = pattern.subn(f"<!-- generated: {name} -->\n\n{render()}\n<!-- end -->", text)
         assert count == 1
     return text
 
 
-def test_the_tables_of_the_page_are_what_the_code_does():
-    text = PAGE.read_text(encoding="utf-8")
-    assert with_tables(text) == text
+@pytest.mark.parametrize("page", TABLES)
+def test_the_tables_of_the_page_are_what_the_code_does(page):
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert with_tables(page, text) == text
+
+
+def test_every_kind_of_column_has_its_rule():
+    named = {rule.columns for rule in CONSTANTS_OF_COLUMNS}
+    assert {
+        name for name, kind in KINDS.items() if any(takes(kind, v) for v in CONSTANTS.values() if v is not None)
+    } <= {
+        *named,
+        "unsigned integer",
+    }
 
 
 @pytest.mark.parametrize("op", OPERATORS)
@@ -134,4 +156,5 @@ def test_every_operator_is_in_the_table(op):
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for name in TABLES:
+        (DOCS / name).write_text(with_tables(name, (DOCS / name).read_text(encoding="utf-8")), encoding="utf-8")

@@ -32,6 +32,8 @@ CURRENT = re.compile(r"^\.\. py:currentmodule:: (\S+)$", re.MULTILINE)
 DATA = re.compile(r"^\.\. py:data:: (\S+)$", re.MULTILINE)
 # A module, and not a name of its own.
 ROOMS = {"kartothek_cube.errors"}
+# Public, but not part of a star import: the builtin stays.
+STARLESS = {"kartothek_cube.open"}
 
 
 def described(text):
@@ -78,7 +80,8 @@ def test_what_is_described_is_public():
     lacking = [
         full
         for _, full in DESCRIBED
-        if full.rpartition(".")[2] not in importlib.import_module(full.rpartition(".")[0]).__all__
+        if full not in STARLESS
+        and full.rpartition(".")[2] not in importlib.import_module(full.rpartition(".")[0]).__all__
     ]
     assert lacking == []
 

@@ -12,6 +12,8 @@ from tests.golden import checker
 HERE = Path(__file__).parent
 ARCHIVE = HERE / "kartothek-5.3.tar.xz"
 NOT_YET = frozenset((HERE / "not_yet.txt").read_text(encoding="utf-8").split())
+# What kartothek refused is answered where a constant means one value without loss.
+ANSWERED = frozenset((HERE / "answered.txt").read_text(encoding="utf-8").split())
 N_CASES = 46
 N_QUERIES = 1_539
 
@@ -37,6 +39,8 @@ def test_every_query_is_answered_as_kartothek_did(corpus, name):
     listed = {entry.split("/")[1] for entry in NOT_YET if entry.split("/")[0] == name}
     before = checker.fingerprint(corpus / name / "store")
     failed = checker.check_case(corpus / name)
+    answered = {entry.split("/")[1] for entry in ANSWERED if entry.split("/")[0] == name}
+    assert {query for query in answered if failed.pop(query, "").endswith("got an answer")} == answered
     surprises = [f"{name}/{query} {reason}" for query, reason in failed.items() if query not in listed]
     assert not surprises, "\n".join(surprises)
     assert listed <= failed.keys(), f"{sorted(listed - failed.keys())} of {name} pass: remove them from not_yet.txt"
@@ -50,4 +54,4 @@ def test_the_archive_is_whole(corpus):
 
 def test_the_list_of_failing_queries_names_queries_that_exist(corpus):
     known = {f"{name}/{query['id']}" for name in CASES for query in checker.load_case(corpus / name)["queries"]}
-    assert known >= NOT_YET
+    assert known >= NOT_YET | ANSWERED

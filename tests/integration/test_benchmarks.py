@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from tests.support.benchmarks import BENCHMARKS, rows_of
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture
@@ -26,11 +30,37 @@ def test_planning_is_compared_and_a_missing_peer_is_named(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["cube", "sql", "changes", "writing", "growth", "imports"])
+@pytest.mark.parametrize("script", ["cube", "limit", "sql", "changes", "writing", "growth", "imports"])
 def test_script_runs(script, tmp_path):
     pytest.importorskip("polars")
     pytest.importorskip("duckdb")
     assert rows_of(script, tmp_path)
+
+
+@pytest.mark.slow
+def test_tables_are_compared_and_their_long_life_is_drawn(tmp_path):
+    pytest.importorskip("polars")
+    rows = rows_of("tables", tmp_path)
+    assert [row["ours"] for row in rows if "conflicts" in row["work"] or "lost" in row["work"]][:2] == [0, 0]
+    names = [word.text for word in ElementTree.parse(tmp_path / "longevity.svg").iter(f"{SVG}text")]
+    assert {"ours", *(row["peer"] for row in rows if row["work"].endswith("size of the folder"))} <= {*names}
+
+
+def test_lines_become_a_picture_that_has_room_for_all(module):
+    lines = {"ours": [1.0, 2.0, 900.0], "first": [2.0, 3.0, 3.1], "second": [0.3, 3.0, 3.1]}
+    root = ElementTree.fromstring(module("chart").curves("Growth", "It grows.", lines, "rounds", "ms"))
+    width, height = float(root.get("width")), float(root.get("height"))
+    points = [
+        tuple(map(float, point.split(",")))
+        for path in root.iter(f"{SVG}path")
+        if path.get("class") != "line"
+        for point in re.findall(r"[\d.]+,[\d.]+", path.get("d"))
+    ]
+    assert all(0 <= x <= width and 0 <= y <= height for x, y in points)
+    ends = {word.text: float(word.get("y")) for word in root.iter(f"{SVG}text")}
+    assert ends["ours"] < ends["first"]
+    assert abs(ends["first"] - ends["second"]) >= 12
+    assert {"1000 ms", "0.1 ms"} <= {*ends}
 
 
 def test_a_ratio_is_the_median_of_the_rounds(module):
@@ -55,6 +85,22 @@ def test_a_section_of_the_page_is_replaced_by_its_next(module):
     put = module("run").put
     page = put(put("# Page\n", "cube", "first\n"), "growth", "other\n")
     assert put(page, "cube", "second\n") == page.replace("first", "second")
+
+
+def test_pictures_of_a_script_are_kept(module, monkeypatch, tmp_path):
+    run = module("run")
+    lines = (
+        "'Growth.'",
+        "import sys",
+        f"sys.path.append({str(BENCHMARKS)!r})",
+        "import pairs",
+        "pairs.keep('a.svg', '')",
+    )
+    (tmp_path / "growth.py").write_text("\n".join(lines))
+    (tmp_path / "pictures").mkdir()
+    monkeypatch.setattr(run, "HERE", tmp_path)
+    assert run.rows_of("growth", (), tmp_path / "pictures") == []
+    assert [file.name for file in (tmp_path / "pictures").iterdir()] == ["a.svg"]
 
 
 def test_rows_become_lines_of_a_table_and_name_their_work_once(module):

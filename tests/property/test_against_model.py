@@ -6,6 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kartothek_cube.core.io import parquet, parquet_source
+from kartothek_cube.core.io._fast import shared_key_columns
 from kartothek_cube.testing.strategies import cubes_with_data, queries
 from tests.support.cube_model import (
     answer,
@@ -18,14 +20,39 @@ from tests.support.cube_model import (
 )
 
 
-@pytest.mark.slow
-@given(st.data())
-@settings(
+@pytest.fixture
+def as_if_large(monkeypatch):
+    """What is worth it for large files only is done with small ones."""
+    for name in ("_FILTERED_ROWS", "_FEW_ROWS", "_SKIPPED_ROWS"):
+        monkeypatch.setattr(parquet, name, 0)
+    monkeypatch.setattr(parquet_source, "_MANY_ROWS", 0)
+    monkeypatch.setattr(shared_key_columns, "_FEW_ROWS", 0)
+
+
+thorough = settings(
     max_examples=3 * settings().max_examples,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
+
+
+@pytest.mark.slow
+@thorough
+@given(st.data())
 def test_queries_answer_as_the_model_does(data):  # cube 193
+    check_answers(data)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_if_large")
+@thorough
+@given(st.data())
+def test_queries_of_large_files_answer_as_the_model_does(data):
+    check_answers(data)
+
+
+def check_answers(data):
+    """The frames, the plan and the table of random queries of a random cube."""
     case = data.draw(cubes_with_data())
     store, model = written(case), case.model()
     for query in data.draw(st.lists(queries(case), min_size=1, max_size=4)):

@@ -34,16 +34,39 @@ DAYS = [dt.date(2024, 2, 28), dt.date(2024, 2, 29), dt.date(2024, 3, 1)]
 MOMENTS = [NOON - dt.timedelta(days=1), NOON, NOON + dt.timedelta(microseconds=1)]
 UTC_MOMENTS = [moment.replace(tzinfo=dt.UTC) for moment in MOMENTS]
 
+
+def moment_of(day):
+    """A date is its midnight."""
+    is_day = isinstance(day, dt.date) and not isinstance(day, dt.datetime)
+    return dt.datetime.combine(day, dt.time()) if is_day else day
+
+
 # Per type: the values, constants that are no values, and the ways to write a constant.
 KINDS: dict[pa.DataType, tuple[list[Any], list[Any], list[Any]]] = {
-    pa.int64(): ([-1, 0, 1, 2**53 + 1], [7, 2**53, 2**64, -(2**64)], [int]),
-    pa.uint8(): ([0, 1, 255], [2], [int, np.int64, np.uint16]),
-    pa.float64(): ([-1.5, 0.0, 0.5, float("inf")], [-0.0, 0.25], [float, np.float64]),
+    pa.int64(): (
+        [-1, 0, 1, 2**53 + 1],
+        [7, 2**53, 2**64, -(2**64), 2.0**53, 0.5, -1.0, float("-inf"), Decimal("0.1"), Decimal("1e99")],
+        [int, Decimal, pa.scalar],
+    ),
+    pa.uint8(): ([0, 1, 255], [2, -0.5], [int, np.int64, np.uint16, float, np.float32, Decimal]),
+    pa.float64(): (
+        [-1.5, 0.0, 0.5, 2.0**53, float("inf")],
+        [-0.0, 0.25, 0, 1, 2**53 + 1, -(2**53) - 1, 10**400, -(10**400), Decimal("0.25")],
+        [float, np.float64, Decimal, pa.scalar],
+    ),
     pa.bool_(): ([False, True], [], [bool, np.bool_]),
-    pa.string(): (["a", "b", "ä/ "], ["", "aa"], [str, str.encode, np.str_]),
+    pa.string(): (["a", "b", "ä/ "], ["", "aa"], [str, str.encode, np.str_, pa.scalar]),
     pa.binary(): ([b"a", b"b"], [b"", b"aa"], [bytes, bytes.decode]),
-    pa.date32(): (DAYS, [dt.date(1, 1, 1)], [lambda day: day, dt.date.isoformat]),
-    pa.timestamp("us"): (MOMENTS, [dt.datetime(2024, 1, 1)], [lambda moment: moment, pd.Timestamp, np.datetime64]),
+    pa.date32(): (
+        DAYS,
+        [dt.date(1, 1, 1), NOON, dt.datetime(1969, 12, 31, 23), dt.datetime(2024, 2, 29, 0, 0, 0, 1)],
+        [lambda day: day, dt.date.isoformat, pd.Timestamp, np.datetime64, moment_of],
+    ),
+    pa.timestamp("us"): (
+        [*MOMENTS, dt.datetime(2024, 2, 29)],
+        [dt.datetime(2024, 1, 1), dt.date(2024, 2, 29), dt.date(2024, 3, 1)],
+        [lambda moment: moment, pd.Timestamp, np.datetime64, str, dt.datetime.isoformat, pa.scalar],
+    ),
     BERLIN: (
         UTC_MOMENTS,
         [],
@@ -51,12 +74,13 @@ KINDS: dict[pa.DataType, tuple[list[Any], list[Any], list[Any]]] = {
             lambda moment: moment,
             lambda moment: moment.replace(tzinfo=None),
             lambda moment: pd.Timestamp(moment).tz_convert("Asia/Tokyo"),
+            dt.datetime.isoformat,
         ],
     ),
     pa.decimal128(6, 2): (
         [Decimal("-0.50"), Decimal("1.00"), Decimal("9999.99")],
-        [Decimal("0.999"), Decimal(10**9), Decimal(1)],
-        [Decimal],
+        [Decimal("0.999"), Decimal(10**9), Decimal(1), 1, -(10**9), -0.5, 0.25, float("inf")],
+        [Decimal, pa.scalar],
     ),
 }
 PARTITIONABLE = [pa.int64(), pa.float64(), pa.bool_(), pa.string(), pa.date32(), pa.timestamp("us")]
@@ -83,14 +107,15 @@ class Case:
 
 
 def same(left, right):
-    return left is right if left is None or right is None else left == right
+    # Python compares numbers of all kinds exactly.
+    return left is right if left is None or right is None else moment_of(left) == moment_of(right)
 
 
 def holds(value, op, constant):
     if op in ("in", "not in"):
         return (op == "in") == any(same(value, one) for one in constant)
     if op in ORDERS:
-        return value is not None and ORDERS[op](value, constant)
+        return value is not None and ORDERS[op](moment_of(value), moment_of(constant))
     return (op == "==") == same(value, constant)
 
 

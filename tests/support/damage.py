@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kartothek_cube import options
 from kartothek_cube.core.dataset.maintain import verify_dataset
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, fingerprint
@@ -24,10 +25,13 @@ UUID = "uuid"
 ROWS = pa.table({"p": ["a", "a", "b"], "x": [1, 2, 3], "i1": [10, 20, 30], "v1": [0.5, 1.5, 2.5]})
 
 
-def write(store: Store, rows: pa.Table = ROWS, on: Any = "p", index: Any = "i1", **more: Any) -> None:
-    """A dataset with one partition per value of p."""
+def write(
+    store: Store, rows: pa.Table = ROWS, on: Any = "p", index: Any = "i1", *, statistics: bool = False, **more: Any
+) -> None:
+    """A dataset with one partition per value of p; statistics would find every changed row."""
     on, index = ([name] if isinstance(name, str) else name for name in (on, index))
-    store_dataframes_as_dataset(store, UUID, [rows], partition_on=on, secondary_indices=index, **more)
+    with options(statistics=statistics):
+        store_dataframes_as_dataset(store, UUID, [rows], partition_on=on, secondary_indices=index, **more)
 
 
 def verify(store: Store, *, deep: bool = False) -> VerifyReport:

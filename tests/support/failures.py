@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import open_store, options
-from kartothek_cube.api.cube import C, build_cube, cleanup_cube, collect_stats, verify_cube
+from kartothek_cube.api.cube import C, build_cube, cleanup_cube, collect_stats, query_cube_arrow, verify_cube
 from kartothek_cube.api.dataset import (
     garbage_collect_dataset,
     read_table_arrow,
@@ -22,24 +22,38 @@ from kartothek_cube.api.dataset import (
     verify_dataset,
 )
 from kartothek_cube.core.stores.wrappers import StoreView
-from kartothek_cube.testing.driver_cases import CUBE, data_files, ordered, rows_in, seed
+from kartothek_cube.testing.driver_cases import (
+    CUBE,
+    PARTITION_ON,
+    TOTALS,
+    data_files,
+    enrichment,
+    ordered,
+    rows_in,
+    seed,
+    total,
+)
 
 PUTS = ("put", "put_file")
+GETS = ("get", "tail", "ranges")
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 class Mortal(StoreView):
-    """A store that fails after a task has written a data file."""
+    """A store that fails after a task has written, or read from, a data file."""
 
-    def __init__(self, url, happens):
+    def __init__(self, url, happens, operations=PUTS):
         super().__init__(open_store(url))
-        self._happens = happens
+        self._happens, self._operations = happens, operations
 
     def around(self, operation, key, action):
         result = action()
-        if operation in PUTS and key.endswith(".parquet"):
+        if operation in self._operations and key.endswith(".parquet"):
             self._happens()
         return result
+
+    def local_path(self, key):
+        """Nowhere: reads are calls of the store."""
 
 
 def once(marker, action):
@@ -108,7 +122,7 @@ class FailureTests:
     def mortal(self, store, tmp_path):
         """Return a maker of stores that fail in one task, after the task has written a file."""
         happened = tmp_path / "happened"
-        yield lambda action: Mortal(store, partial(once, happened, action))
+        yield lambda action, operations=PUTS: Mortal(store, partial(once, happened, action), operations)
         assert happened.exists()
 
     def check_build(self, driver, store, mortal):
@@ -118,6 +132,12 @@ class FailureTests:
         check_leftovers(store, named(written["seed"]), partial(cleanup_cube, CUBE, store))
         assert verify_cube(CUBE, store, deep=True).clean
         assert rows_in(store) == ordered(seed())
+
+    def check_query(self, driver, store, mortal):
+        build_cube({"seed": seed(range(8)), "e": enrichment()}, CUBE, store, partition_on=PARTITION_ON)
+        right = ordered(query_cube_arrow(CUBE, store))
+        assert ordered(driver.query_cube(CUBE, mortal)) == right
+        assert ordered(driver.query_cube(CUBE, store)) == right
 
     def test_a_build_with_a_task_that_failed(self, driver, store, mortal):
         self.check_build(driver, store, mortal(fail))
@@ -141,6 +161,9 @@ class FailureTests:
         check_leftovers(store, named(written), partial(garbage_collect_dataset, "sales", store))
         assert verify_dataset("sales", store, deep=True).clean
 
+    def test_a_query_with_a_worker_that_was_killed(self, driver, store, mortal):
+        self.check_query(driver, store, mortal(kill_worker, GETS))
+
     def test_a_merge_with_a_worker_that_was_killed(self, driver, store, mortal):
         store_dataframes_as_dataset(store, "sales", [seed()], partition_on=["p"], secondary_indices=["i1"])
         source = pa.concat_tables([seed((0,), add=9.0), seed((2,))])
@@ -155,7 +178,24 @@ class FailureTests:
 class ExecutorFailureTests(FailureTests):
     """The same where an executor is a process, whose death takes its shuffle files along."""
 
-    def test_a_build_with_an_executor_that_was_killed(self, driver, store, mortal, tmp_path):
-        self.check_build(driver, store, mortal(partial(kill_executor, tmp_path / "killed")))
+    @pytest.fixture
+    def killed(self, tmp_path):
+        """An action that kills the executor of its task; it is dead at the end of the test."""
+        note = tmp_path / "killed"
+        yield partial(kill_executor, note)
         with pytest.raises(ProcessLookupError):
-            os.kill(int((tmp_path / "killed").read_text()), 0)
+            os.kill(int(note.read_text()), 0)
+
+    def test_a_build_with_an_executor_that_was_killed(self, driver, store, mortal, killed):
+        self.check_build(driver, store, mortal(killed))
+
+    def test_a_query_with_an_executor_that_was_killed(self, driver, store, mortal, killed):
+        self.check_query(driver, store, mortal(killed, GETS))
+
+    def test_a_shuffled_query_with_an_executor_that_was_killed(self, driver, store, mortal, killed):
+        """Shuffle files that the executor had die with it."""
+        build_cube(seed(range(8)), CUBE, store)
+        totals = {"func": total, "schema": TOTALS, "cube": CUBE, "partition_by": "x"}
+        right = ordered(driver.map_groups(store=store, **totals))
+        assert ordered(driver.map_groups(store=mortal(killed, GETS), **totals)) == right
+        assert len(right) == len(set(seed()["x"].to_pylist()))

@@ -7,14 +7,15 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 
-from kartothek_cube import Cube, options, query_cube_arrow
+from kartothek_cube import Cube, build_cube, options, query_cube_arrow
 from kartothek_cube.api.dataset import history
 from kartothek_cube.errors import InvalidInput
-from kartothek_cube.spark import append_to_cube_from_spark, build_cube_from_spark, driver_errors
+from kartothek_cube.spark import append_to_cube_from_spark, build_cube_from_spark, driver_errors, register
 from kartothek_cube.spark.actions import Job, collect
-from kartothek_cube.spark.session import is_connect
+from kartothek_cube.spark.session import is_connect, is_sail
 from kartothek_cube.spark.tasks import as_task
 
 CUBE = Cube(["x"], ["p"], "cube")
@@ -109,3 +110,28 @@ class JobBehaviour:
             assert [row.id for row in collect(spark.range(0, 2, 1, 1), Job("look", "around"))] == [0, 1]
         assert set(spark.getTags()) == tags
         assert not is_connect(spark) or spark.client._progress_handlers == []
+
+    def test_a_cube_is_a_table_and_has_table_functions(self, spark, store_url):
+        build_cube(pa.table({"x": [1, 2], "p": [0, 1]}), CUBE, store_url)
+        read = spark.read.format("kartothek_cube").options(store=store_url, cube="cube")
+        if not is_sail(spark):  # it looks for no module, and pushes filters whatever the setting
+            spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")  # as at first
+            assert sorted(read.load().collect()) == [(0, 1), (1, 2)]
+            with pytest.raises(InvalidInput, match="push_down needs"), driver_errors():
+                read.option("push_down", "true").load().collect()
+        register(spark)
+        assert read.option("push_down", "true").load().where("x = 2").collect() == [(1, 2)]
+
+        def asked(function, arguments=""):
+            with driver_errors():
+                return spark.sql(f"SELECT * FROM kartothek_{function}(store => '{store_url}'{arguments})").collect()
+
+        target = ", cube => 'cube'"
+        (write,) = asked("history", target)
+        assert (write.datasets, write.added, write.kept) == (["seed"], 2, True)
+        assert [row.partition["p"] for row in asked("files", target)] == ["0", "1"]
+        assert any("p=1" in row.plan for row in asked("explain", f"{target}, conditions => 'p == 1'"))
+        assert asked("changes", f"{target}, since => '{write.commit}'") == [("seed", 0, 0, 0)]
+        assert asked("cubes") == [("cube", "seed", ["x"], ["p"], [], ["seed"])]
+        with pytest.raises(InvalidInput, match="Give the option cube"):
+            asked("history")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 
@@ -15,6 +16,7 @@ from kartothek_cube import C, Cube, options
 from kartothek_cube.api import cube as cube_api
 from kartothek_cube.api import dataset as dataset_api
 from kartothek_cube.api import discover as discover_api
+from kartothek_cube.core.snapshots import statistics
 from kartothek_cube.core.stores.memory import MemoryStore
 
 UUID = "uuid"
@@ -102,6 +104,11 @@ def stored(s: Any, z: Z) -> None:
     store_dataset(s, z, z.P)
     for n in range(1, z.H):
         dataset_api.update_dataset_from_dataframes([], s, UUID, metadata={"n": n})
+
+
+def stored_without_statistics(s: Any, z: Z) -> None:
+    with options(statistics=False):
+        store_dataset(s, z, z.P)
 
 
 def stored_msgpack(s: Any, z: Z) -> None:
@@ -467,6 +474,38 @@ DATASET_CASES = [
         make=stored,
     ),
     Case(
+        "build_statistics",
+        "every file has some",
+        lambda s, z, g: api.build_statistics(UUID, s),
+        "1 get_versioned",
+        "1 changed",
+        make=stored,
+    ),
+    Case(
+        "build_statistics",
+        "of one column, for all files",
+        lambda s, z, g: api.build_statistics(UUID, s, ["x"]),
+        "2+T get_versioned, 1 changed, P*T tail, 1 put, 1 put_if",
+        "1+T get_versioned, 2 changed, P*T tail, 1 put, 1 put_if",
+        make=stored_without_statistics,
+    ),
+    Case(
+        "set_layout",
+        "",
+        lambda s, z, g: api.set_layout(UUID, s, compression="ZSTD"),
+        "2+T get_versioned, 1 changed, 1 put, 1 put_if",
+        "1+T get_versioned, 2 changed, 1 put, 1 put_if",
+        make=stored,
+    ),
+    Case(
+        "drop_columns",
+        "",
+        lambda s, z, g: api.drop_columns(UUID, s, "v1"),
+        "2+T get_versioned, 1 changed, 1 put, 1+T put_if",
+        "1+T get_versioned, 2 changed, 1 put, 1+T put_if",
+        make=stored,
+    ),
+    Case(
         "compact_dataset",
         "nothing to do",
         lambda s, z, g: api.compact_dataset(UUID, s),
@@ -481,6 +520,24 @@ DATASET_CASES = [
         "2+T get_versioned, 1 changed, I+2*P*K*T tail, 1 put, P*T put_file, 1+I put_if",
         "1+T get_versioned, 2 changed, 2*P*K*T tail, 1 put, P*T put_file, 1+I put_if",
         make=stored_small,
+    ),
+    Case(
+        "compact_dataset",
+        "P files, `sort_by`",
+        lambda s, z, g: api.compact_dataset(UUID, s, sort_by="v1"),
+        "3 get_versioned, 1 changed, I+2*P tail, 1+P put, 1+I put_if",
+        "2 get_versioned, 2 changed, 2*P tail, 1+P put, 1+I put_if",
+        make=stored,
+        where=one_table,
+    ),
+    Case(
+        "compact_dataset",
+        "P files that are sorted",
+        lambda s, z, g: api.compact_dataset(UUID, s, sort_by="v1"),
+        "1 get_versioned, P tail",
+        "1 changed, P tail",
+        make=lambda s, z: stored(s, z) or api.compact_dataset(UUID, s, sort_by="v1"),
+        where=one_table,
     ),
     *(
         Case(
@@ -672,6 +729,16 @@ def built(s: Any, z: Z) -> None:
             dataset_api.update_dataset_from_dataframes([], s, f"cube++{name}", metadata={"n": n})
 
 
+def built_without_statistics(s: Any, z: Z) -> None:
+    with options(statistics=False):
+        built(s, z)
+
+
+def built_with_statistics_files(s: Any, z: Z) -> None:
+    with patch.object(statistics, "_MOST_INSIDE", 0):
+        built(s, z)
+
+
 def built_tagged(s: Any, z: Z) -> None:
     """H tags of the newest state."""
     built(s, z)
@@ -736,7 +803,7 @@ def look(verb: str, note: str, run: Run, cold: str, warm: str = "", **more: Any)
     return Case(verb, note, run, cold, warm, **{"make": built, **more}, again=True)
 
 
-one, several = (lambda z: z.D == 1), (lambda z: z.D > 1)
+one, several, several_files = (lambda z: z.D == 1), (lambda z: z.D > 1), (lambda z: z.P > 1)
 cubes = cube_api
 PLANNED = ("D get_versioned, 1 list", "D changed, 1 list")
 WALKED = ("D get_versioned, 2 list, D*H get", "D changed, 2 list, D*H get")
@@ -801,15 +868,42 @@ CUBE_CASES = [
         "count_cube",
         "",
         lambda s, z, g: cubes.count_cube(cube_of(z), s),
+        *PLANNED,
+    ),
+    look(
+        "count_cube",
+        "statistics in files",
+        lambda s, z, g: cubes.count_cube(cube_of(z), s),
+        "D get_versioned, 1 list, 1 tail",
+        PLANNED[1],
+        make=built_with_statistics_files,
+        where=several_files,
+    ),
+    look(
+        "count_cube",
+        "no statistics",
+        lambda s, z, g: cubes.count_cube(cube_of(z), s),
         "D get_versioned, 1 list, P tail",
         "D changed, 1 list, P tail",
+        make=built_without_statistics,
+    ),
+    look("collect_stats", "", lambda s, z, g: cubes.collect_stats(cube_of(z), s), *PLANNED),
+    look(
+        "collect_stats",
+        "statistics in files",
+        lambda s, z, g: cubes.collect_stats(cube_of(z), s),
+        "D get_versioned, 1 list, D tail",
+        PLANNED[1],
+        make=built_with_statistics_files,
+        where=several_files,
     ),
     look(
         "collect_stats",
-        "",
+        "no statistics",
         lambda s, z, g: cubes.collect_stats(cube_of(z), s),
         "D get_versioned, 1+D list, D*P tail",
         "D changed, 1+D list, D*P tail",
+        make=built_without_statistics,
     ),
     look(
         "describe_cube",
@@ -855,13 +949,21 @@ CUBE_CASES = [
         "cube_report",
         "",
         lambda s, z, g: cubes.cube_report(cube_of(z), s),
-        "D get_versioned, D contains, 2+D list, D+D*H get, I+D*P tail",
+        "D get_versioned, D contains, 2+D list, D+D*H get, I tail",
     ),
     look(
         "cube_report",
-        "`rows=False`",
+        "no statistics",
+        lambda s, z, g: cubes.cube_report(cube_of(z), s),
+        "D get_versioned, D contains, 2+D list, D+D*H get, I+D*P tail",
+        make=built_without_statistics,
+    ),
+    look(
+        "cube_report",
+        "no statistics, `rows=False`",
         lambda s, z, g: cubes.cube_report("cube", s, rows=False),
         "D get_versioned, D contains, 2+D list, D+D*H get, I tail",
+        make=built_without_statistics,
     ),
     Case(
         "build_cube",

@@ -13,9 +13,11 @@ import pandas as pd
 import pyarrow as pa
 from duckdb import DuckDBPyRelation
 
+import kartothek_cube
 from kartothek_cube import (
     C,
     Cube,
+    api,
     append_to_cube,
     build_cube,
     compact_cube,
@@ -171,3 +173,8 @@ def sales_of(
     cube = Cube(["x"], ["p"], "sales")
     build_cube(data, cube, store)
     return query_cube(cube, store, C("p") == country, payload_columns=columns, as_of=as_of)[0]
+
+
+def names_that_there_are_not() -> None:
+    api.dataset.read_tables()  # error: attr-defined
+    kartothek_cube.build_cubes()  # error: attr-defined

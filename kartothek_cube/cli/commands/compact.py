@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kartothek_cube.cli import completion
 from kartothek_cube.cli.context import Session, load_cube, working
-from kartothek_cube.cli.options import chosen_datasets, cube_command, dry_run, patterns
+from kartothek_cube.cli.options import chosen_datasets, cube_command, dry_run, parts_of, patterns
 from kartothek_cube.cli.output import bold, show, size
 from kartothek_cube.cli.query.questions import conditions_of, where
 from kartothek_cube.core.text import pluralize
@@ -40,17 +41,43 @@ _FIELDS = (
     help="Most rows of a merged file.",
     metavar="N",
 )
+@click.option(
+    "--sort-by",
+    metavar="COLUMNS",
+    shell_complete=completion.columns,
+    help="Sort the rows of each partition by these columns, comma-separated, across its files.",
+)
+@click.option(
+    "--zorder-by",
+    metavar="COLUMNS",
+    shell_complete=completion.columns,
+    help="Put the rows of each partition in Z-order of these columns, comma-separated.",
+)
+@click.option(
+    "--rewrite",
+    is_flag=True,
+    help="Write every file anew: in the layout on record, without old values of dropped columns.",
+)
 @where
 @patterns("compacted")
 @dry_run()
 @click.pass_obj
 def command(
-    session: Session, target_rows: int, where: tuple[str, ...], include: str | None, exclude: str | None, dry_run: bool
+    session: Session,
+    target_rows: int,
+    sort_by: str | None,
+    zorder_by: str | None,
+    rewrite: bool,
+    where: tuple[str, ...],
+    include: str | None,
+    exclude: str | None,
+    dry_run: bool,
 ) -> None:
     """Merge small files into larger ones.
 
     Every query answers as before. With --where only the partitions in which the conditions on
-    partition columns hold. The old files become garbage, which `cleanup` removes.
+    partition columns hold. With --sort-by or --zorder-by files of any size are rewritten, if their
+    rows are not in this order yet. The old files become garbage, which `cleanup` removes.
     """
     from kartothek_cube.cube.verbs.compact import compact_cube
 
@@ -63,7 +90,9 @@ def command(
         conditions = conditions_of(where, loaded) if where else None
         reports: Mapping[str, CompactionReport] = {}
         if names != []:
-            reports = compact_cube(loaded.cube, loaded.store, target_rows, conditions, names, dry_run)
+            sort, curve = (None if columns is None else parts_of(columns) for columns in (sort_by, zorder_by))
+            what = target_rows, conditions, names, dry_run
+            reports = compact_cube(loaded.cube, loaded.store, *what, sort_by=sort, zorder_by=curve, rewrite=rewrite)
     datasets = {name: {field: getattr(report, field) for field in _FIELDS} for name, report in reports.items()}
     result = {"dry_run": dry_run, "datasets": datasets}
     show(session, result, lambda: compaction_lines(result))

@@ -41,6 +41,7 @@ def description(loaded: LoadedCube) -> dict[str, Any]:
                 "partitions": len(dataset.snapshot.partitions),
                 "metadata": dict(dataset.metadata),
                 "dimension_columns": _columns(sorted(set(cube.dimension_columns) & set(visible)), own_types),
+                "layout": str(dataset.layout) if dataset.layout else None,
                 "payload_columns": _columns(sorted(get_payload_subset(visible, cube)), own_types),
             }
         )
@@ -73,6 +74,8 @@ def info_lines(info: Mapping[str, Any]) -> Iterator[str]:
         yield section(f"Dataset: {dataset['id']}")
         yield from _list("Partition Keys:", dataset["partition_keys"])
         yield f"{bold('Partitions:')} {dataset['partitions']}"
+        if dataset["layout"]:
+            yield f"{bold('Layout:')} {dataset['layout']}"
         yield bold("Metadata:")
         metadata = json.dumps(dataset["metadata"], indent=2, sort_keys=True, separators=(",", ": "), default=str)
         yield from (f"  {line}" for line in metadata.splitlines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -42,6 +43,8 @@ def command(session: Session, dataset: str | None, commit: str | None, dry_run: 
         loaded = load_cube(session)
         snapshots = {name: each.snapshot for name, each in loaded.datasets.items()}
         if dataset is not None and dataset not in snapshots:
+            if re.fullmatch("[0-9a-f]{6,32}", dataset):
+                raise Failure(f"{dataset} is no dataset. A commit is named by --commit {dataset}.")
             raise missing("dataset", dataset, snapshots)
         commit_id = None if commit is None else resolved(commits_of(loaded, dataset), commit)
         try:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ALL",
     "columns",
-    "conditions_in",
     "conditions_of",
     "groups_of",
     "payload_names",
@@ -30,8 +28,6 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_JOINED = re.compile(r"\s(?:and|or|[|]+)\s+(\S+?)\s*(?:[=!<>]|in\b|not\s+in\b)", re.IGNORECASE)
 
 # Stands for all payload columns.
 ALL = "__all__"
@@ -69,56 +65,13 @@ def conditions_of(texts: tuple[str, ...], loaded: LoadedCube) -> Conjunction:
     Failure
         If a text is no condition on a column of the cube.
     """
-    from kartothek_cube.core.expressions.conjunction import Conjunction
+    from kartothek_cube.core.expressions.conjunction import Conjunction, conditions_in
 
     try:
         parsed = [conditions_in(text, loaded.types) for text in texts]
     except ValueError as error:
         raise Failure(f"Could not parse conditions: {one_line(error)}") from error
     return Conjunction([condition for conjunction in parsed for condition in conjunction.conditions])
-
-
-def conditions_in(text: str, types: Mapping[str, Any]) -> Conjunction:
-    """The conditions of one text; unquoted values that may mean something else are refused.
-
-    Raises
-    ------
-    ValueError
-        If the text is no condition, or an ambiguous one.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> types = {"BRAND": pa.string(), "WEEK": pa.int64()}
-    >>> print(conditions_in("BRAND == 'NULL' & WEEK > 3", types))
-    (BRAND == NULL) & (WEEK > 3)
-    >>> conditions_in("BRAND == NULL", types)
-    Traceback (most recent call last):
-    kartothek_cube.errors.InvalidInput: Condition "BRAND == NULL": nothing can be compared...
-    """
-    from kartothek_cube.core.expressions.conjunction import Conjunction
-    from kartothek_cube.errors import InvalidInput
-
-    conjunction = Conjunction.from_string(text, types)
-    for column, op, given in conjunction.predicate or ():
-        for value in given if isinstance(given, tuple) else (given,):
-            if doubt := _doubt(value, text, types):
-                raise InvalidInput(
-                    f'Condition "{column} {op} {given}": {doubt}. For the text, write {value!r} in quotes.'
-                )
-    return conjunction
-
-
-def _doubt(value: object, text: str, columns: Collection[str]) -> str | None:
-    """Why an unquoted text may not be meant as a value."""
-    if not isinstance(value, str) or f"'{value}'" in text or f'"{value}"' in text:
-        return None
-    if value.casefold() == "null" or value == "None":
-        return "nothing can be compared with a null"
-    if value in columns:
-        return "a column is compared with a value, not with another column"
-    joined = _JOINED.search(value)
-    return "conditions are joined by &, and there is no or" if joined is not None and joined[1] in columns else None
 
 
 def payload_names(loaded: LoadedCube) -> list[str]:

@@ -12,7 +12,7 @@ import click
 from kartothek_cube.cli.context import LoadedCube, Session, load_cube, working
 from kartothek_cube.cli.errors import Failure
 from kartothek_cube.cli.output import echo, red
-from kartothek_cube.cli.query.questions import ALL, conditions_in, payload_names
+from kartothek_cube.cli.query.questions import ALL, payload_names
 
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import Conjunction
@@ -102,6 +102,8 @@ def query_rounds(session: Session) -> None:
             f"Could not load IPython: {error}. It comes with pip install 'kartothek-cube[interactive]'."
         ) from error
     import pandas as pd
+
+    from kartothek_cube.core.expressions.conjunction import conditions_in
 
     payload = payload_names(loaded)
     conditions_prompt = Prompt("Conditions: ", sorted(loaded.types))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -74,6 +73,8 @@ class Spill:
         if self._bytes <= self._limit:
             return
         if self._path is None:
+            import tempfile
+
             folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="kartothek_cube-"))
             self._path = Path(folder) / "rows.arrow"
             self._open.enter_context(self._writing)

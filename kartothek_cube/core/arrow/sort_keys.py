@@ -27,6 +27,7 @@ __all__ = [
     "pack_one",
     "ranks",
     "scratch",
+    "sorted_table",
     "stable_order",
     "take_chunked",
     "take_rows",
@@ -132,6 +133,8 @@ def as_int64(column: pa.ChunkedArray) -> IntArray:
 
 def ranks(column: pa.ChunkedArray) -> tuple[IntArray, pa.Array]:
     """For each row the rank of its value, nulls last; and the sorted distinct values."""
+    if pa.types.is_null(column.type):
+        return np.zeros(len(column), dtype=np.int64), pa.nulls(0)
     if pa.types.is_floating(column.type):
         column = pc.add(column, 0.0)  # the sum of -0.0 and 0.0 is 0.0: they are one value
     chunks = column.dictionary_encode().unify_dictionaries().chunks
@@ -185,6 +188,12 @@ def stable_order(keys: IntArray) -> IntArray | None:
     if np.all(keys[1:] >= keys[:-1]):
         return None
     return np.argsort(keys, kind="stable")
+
+
+def sorted_table(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The rows sorted by some columns, nulls last, equal rows in their order."""
+    order = stable_order(pack_one(table, columns))
+    return table if order is None else table.take(pa.array(order))
 
 
 def group_starts(keys: IntArray) -> IntArray:

@@ -23,14 +23,23 @@ from kartothek_cube.core.metadata.commit_log import (
     fingerprint,
 )
 from kartothek_cube.core.metadata.cube_writes import records_after
-from kartothek_cube.core.metadata.document import OWN_PREFIX, Document
+from kartothek_cube.core.metadata.document import DROPPED_KEY, OWN_PREFIX, STATE_KEYS, Document
+from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY, FileStatistics, StatisticsOfFile, gather
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, entry_of
-from kartothek_cube.core.metadata.index import SecondaryIndex, build_index, drop_labels, index_type, merge_indices
+from kartothek_cube.core.metadata.index import (
+    SecondaryIndex,
+    build_index,
+    drop_labels,
+    grouped,
+    index_type,
+    merge_indices,
+)
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.schema_file import embedded_schemas
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot, type_of_column, with_key_types
 from kartothek_cube.core.metadata.txn import with_txn
+from kartothek_cube.core.write.dataset_layout import check_types_of_dropped, dropped_after, dropped_columns
 from kartothek_cube.errors import CommitConflict, InvalidInput
 
 __all__ = ["UNWRITTEN", "AppliedChange", "NextState", "apply_change", "rebase_and_apply"]
@@ -87,6 +96,12 @@ class AppliedChange:
     next: NextState
     entry: HistoryEntry
     reapplied: bool
+
+    @property
+    def statistics(self) -> FileStatistics:
+        """The statistics that the change brings."""
+        staged = StatisticsOfFile.together(receipt.statistics for receipt in self.change.receipts)
+        return staged if self.change.statistics is None else gather([self.change.statistics, staged])
 
     @property
     def indices(self) -> dict[str, SecondaryIndex]:
@@ -183,18 +198,22 @@ def apply_change(
 
 
 def _new_schemas(change: Change, base: Snapshot | None) -> dict[str, pa.Schema]:
-    old = {} if base is None else dict(base.schemas)
+    old, was_dropped = dict[str, pa.Schema](), dict[str, pa.Schema]()
+    if base is not None:
+        old = {t: pa.schema([f for f in s if f.name not in change.dropped_columns]) for t, s in base.schemas.items()}
+        was_dropped = dropped_columns(base.document.metadata, base.uuid)
     if old and change.receipts and set(old) != set(change.schemas):
         raise InvalidInput(
             f"Input partitions for update have different tables than dataset {change.uuid!r}: "
             f"{sorted(change.schemas)}, not {sorted(old)}."
         )
     new = {}
-    for table, written in change.schemas.items():
-        schema = written
+    for table, given in change.schemas.items():
+        schema = given
         if table in old:
             owner = f"dataset {change.uuid!r}"
             owner = owner if table == SINGLE_TABLE else f"table {table!r} of {owner}"
+            written = check_types_of_dropped(was_dropped.get(table, pa.schema([])), given, change.uuid)
             added = [f for f in written if change.add_columns and f.name not in old[table].names]
             schema = unify([pa.schema([*old[table], *added]), written], owner)
         new[table] = ordered(schema, change.partition_keys)
@@ -259,8 +278,8 @@ def _new_index(
     )
     fresh = build_index(column, data_type, entries)
     if base is None or column not in base.indices:
-        return fresh
-    return merge_indices([drop_labels(base.indices[column], gone), fresh])
+        return grouped(fresh)
+    return grouped(merge_indices([drop_labels(base.indices[column], gone), fresh]))
 
 
 def _new_metadata(
@@ -282,6 +301,15 @@ def _new_metadata(
     commit = Commit(change.commit, None, fingerprint(partitions), now, change.cube)
     metadata[COMMITS_KEY] = extend_chain(chain, commit, foreign=foreign)
     metadata[SCHEMA_KEY] = embedded_schemas(schemas)
+    records = {**{k: old[k] for k in STATE_KEYS if k in old}, **change.records}
+    if records.get(DROPPED_KEY) or change.dropped_columns:
+        before = dropped_columns(records, change.uuid)
+        present = {} if start is None else start.schemas
+        records[DROPPED_KEY] = dropped_after(before, present, schemas, change.dropped_columns)
+    metadata.update({k: v for k, v in records.items() if v is not None})
+    # Files never change, so what is known of them stays true: `replace` may be undone.
+    if base is not None and STATISTICS_KEY in base.document.metadata:
+        metadata[STATISTICS_KEY] = base.document.metadata[STATISTICS_KEY]
     # Numbers survive `replace`, too: no write may ever be applied twice.
     metadata.update(with_txn(change.txn, {} if base is None else base.document.metadata))
     return metadata

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.core.metadata.cube_writes import CubePart
+from kartothek_cube.core.metadata.file_statistics import FileStatistics
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.naming import document_key, new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -94,6 +95,12 @@ class Change:
         False if the new files hold the rows of the removed partitions.
     txn : Txn | None
         The number of the write. It is skipped if the dataset has this number or a later one.
+    statistics : FileStatistics | None
+        Statistics of files that the dataset has already.
+    records : Mapping[str, str | None]
+        Entries of the document about its state to be set, of `STATE_KEYS`; None: to be removed.
+    dropped_columns : frozenset of str
+        Columns to be removed from the schemas. Files keep them.
     """
 
     uuid: str
@@ -121,6 +128,9 @@ class Change:
     time: datetime | None = None
     data_change: bool = True
     txn: Txn | None = None
+    statistics: FileStatistics | None = None
+    records: Mapping[str, str | None] = field(default_factory=dict)
+    dropped_columns: frozenset[str] = frozenset()
 
     @property
     def labels(self) -> list[str]:

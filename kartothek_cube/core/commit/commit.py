@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,17 +19,19 @@ from kartothek_cube.core.commit.group_commit import PendingCommit, PreparedCommi
 from kartothek_cube.core.commit.rebase import conflict, needs_indices
 from kartothek_cube.core.commit.schema_sync import create_schema_file, update_schema_file
 from kartothek_cube.core.commit.staged_files import check_staged, with_fresh_copies
-from kartothek_cube.core.io.parquet import ParquetFormat
 from kartothek_cube.core.metadata.commit_log import LENGTH, stored_chain
 from kartothek_cube.core.metadata.document import Document, render_document
+from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY, gather
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, encode_entry, history_key
-from kartothek_cube.core.metadata.index import INDEX_ROWS, SecondaryIndex, index_table
+from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.naming import document_key, index_key, schema_key
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.metadata.txn import is_applied
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
+from kartothek_cube.core.runtime.telemetry import name_commit
 from kartothek_cube.core.snapshots.document_store import SwapResult, compare_and_swap
+from kartothek_cube.core.snapshots.index_file import index_bytes
 from kartothek_cube.core.snapshots.loader import (
     Unseen,
     find_snapshot,
@@ -38,6 +40,7 @@ from kartothek_cube.core.snapshots.loader import (
     remember,
     with_indices,
 )
+from kartothek_cube.core.snapshots.statistics import written_reference
 from kartothek_cube.core.stores.contract import Store, VersionMismatch
 from kartothek_cube.errors import (
     AtomicityRequired,
@@ -47,7 +50,7 @@ from kartothek_cube.errors import (
     ReadOnlyStore,
 )
 
-__all__ = ["CommitLost", "check_store_can_commit", "commit_change", "index_bytes", "prepare_commit", "put_index"]
+__all__ = ["CommitLost", "check_store_can_commit", "commit_change", "prepare_commit", "put_index"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds
 _warned: set[tuple[object, ...]] = set()
@@ -62,10 +65,12 @@ def check_store_can_commit(store: Store) -> None:
     if not store.capabilities.writable:
         raise ReadOnlyStore(f"The store {store.name} cannot be written to.")
     if not store.capabilities.conditional_put and current_options().require_atomic:
-        raise AtomicityRequired(
-            f"The store {store.name} cannot put a document on condition, so two writers could overwrite each other. "
-            "If there is certainly one writer, say options(require_atomic=False)."
+        parts = (
+            f"The store {store.name} cannot put a document on condition, so two writers could overwrite each other.",
+            store.way_to_commit,
+            "If there is certainly one writer, say options(require_atomic=False).",
         )
+        raise AtomicityRequired(" ".join(filter(None, parts)))
 
 
 def prepare_commit(store: Store, change: Change, base: Snapshot | None) -> PreparedCommit | None:
@@ -115,7 +120,10 @@ def commit_change(
     """
     check_store_can_commit(store)
     pending = PendingCommit(change, base, current_options().commit_retries, prepared)
-    return group_commit((store.identity, change.uuid), pending, partial(_commit_all, store))
+    landed = group_commit((store.identity, change.uuid), pending, partial(_commit_all, store))
+    if landed.result is not None and not landed.result.skipped:
+        name_commit(change.commit if change.cube is None else change.cube.id)
+    return landed
 
 
 # --- attempts -------------------------------------------------------------------------------------
@@ -264,10 +272,15 @@ def _write(store: Store, newest: Snapshot | None, unseen: Unseen | None, steps: 
         for table, schema in schemas.items():
             create_schema_file(store, schema_key(uuid, table), schema)
     columns = sorted({*last.next.indices, *(c for c, key in document.indices.items() if key is UNWRITTEN)})
-    tasks = [lambda c=c: put_index(store, uuid, indices[c], now) for c in columns]
-    tasks += [lambda e=step.entry: put_entry(e) for step in steps]
-    keys = list(map_in_threads(lambda task: task(), tasks, store=store))[: len(columns)]
-    document = replace(document, indices={**document.indices, **dict(zip(columns, keys, strict=True))})
+    tasks: list[Callable[[], str]] = [partial(put_index, store, uuid, indices[c], now) for c in columns]
+    tasks += [partial(put_entry, step.entry) for step in steps]
+    statistics = gather(step.statistics for step in reversed(steps))
+    if len(statistics):
+        tasks.append(lambda: written_reference(store, last.next.document, statistics).render())
+    written = list(map_in_threads(lambda task: task(), tasks, store=store))
+    document = replace(document, indices={**document.indices, **dict(zip(columns, written, strict=False))})
+    if len(statistics):
+        document = replace(document, metadata={**document.metadata, STATISTICS_KEY: written[-1]})
     token = swap(store, last.change, newest, document, unseen)
     if token is None and not last.change.is_prepared:
         with suppress(Exception):  # the commit has landed, whatever the store answers now
@@ -278,11 +291,6 @@ def _write(store: Store, newest: Snapshot | None, unseen: Unseen | None, steps: 
             update_schema_file(store, schema_key(uuid, table), schema)
     landed = last.snapshot(document, token)
     return landed if last.change.is_prepared else remember(store, landed)
-
-
-def index_bytes(index: SecondaryIndex) -> memoryview:
-    """The bytes of an index file."""
-    return memoryview(ParquetFormat(compression="ZSTD", chunk_size=INDEX_ROWS).encode(index_table(index)))
 
 
 def put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) -> str:

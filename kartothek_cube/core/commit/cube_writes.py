@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.schema_sync import update_schema_file
@@ -36,7 +37,7 @@ from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.document_store import StoredDocument, put_document, read_document
 from kartothek_cube.core.snapshots.loader import Unseen, coordinator_document, find_state, remember, state_before
 from kartothek_cube.core.stores.contract import Store, VersionMismatch
-from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, DatasetNotFound
+from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, DatasetNotFound, KartothekCubeError
 
 __all__ = [
     "WriteAborted",
@@ -51,7 +52,10 @@ __all__ = [
     "put_back",
     "settle",
     "settle_committed",
+    "swap_or_give_up",
 ]
+
+T = TypeVar("T")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05  # seconds
 _REMOVAL = timedelta(minutes=10)  # longer than one call of a store takes
@@ -239,6 +243,26 @@ def give_up(store: Store, uuids: Iterable[str], write: str) -> None:
             put_back(store, uuid, write)
 
 
+def swap_or_give_up(store: Store, change: Change, swap: Callable[[], T]) -> T | None:
+    """Swap a coordinator, the moment of its write; if it fails for sure, take all of it back.
+
+    None: the write has committed although the swap failed. ``change`` is that of the coordinator;
+    errors are those of the swap, and of `has_committed`.
+    """
+    assert change.part is not None
+    assert change.cube is not None
+    try:
+        return swap()
+    except CommitOutcomeUnknown:
+        raise  # the ledger decides
+    except Exception as error:
+        # Our own errors are certain; whatever else the store answers is not.
+        if not isinstance(error, KartothekCubeError) and has_committed(store, change, error):
+            return None
+        give_up(store, change.part.others, change.cube.id)
+        raise
+
+
 def has_committed(store: Store, change: Change, error: Exception) -> bool:
     """Whether a write has committed although the swap of its coordinator failed; if not, abort it.
 
@@ -282,8 +306,10 @@ def finish_stopped_writes(store: Store, uuids: Iterable[str]) -> None:
     its write was aborted, is removed.
     """
     latest = datetime.now(UTC) - min(current_options().grace, _LONGEST_GRACE)
-    for uuid in uuids:
-        state = find_state(store, uuid)
+    listed = list(uuids)
+    for uuid, state in zip(
+        listed, map_in_threads(lambda uuid: find_state(store, uuid), listed, store=store), strict=True
+    ):
         if state is None:
             continue
         if state.undecided is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ from kartothek_cube.core.write.input_rows import as_items, elements_in, is_lazy,
 from kartothek_cube.core.write.prepare import PreparedRows, Schemas, WriteRequest, check_final
 from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.core.write.register_files import with_index_values
-from kartothek_cube.core.write.stage import drain, stage_parts
+from kartothek_cube.core.write.stage import Drained, stage_parts
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType
 
 __all__ = [
@@ -100,13 +100,13 @@ def stage_data(store: Store, request: WriteRequest, data: Any) -> StagedWrite:
     items, numbers = as_items(data), count()
     schemas = Schemas(request)
     partitions = chain.from_iterable(elements_in(item, request.uuid) for item, _ in zip(items, numbers, strict=False))
-    prepared = schemas.prepared(partitions)
+    prepared: Iterable[PreparedRows] = schemas.prepared(partitions)
     if not is_lazy(items):
         checked = list(prepared)
         if twice := repeated(label for rows in checked if not rows.fresh for label in rows.labels):
             raise InvalidInput(f"The labels {twice} are duplicated. Nothing was written to dataset {request.uuid!r}.")
         check_final(schemas.request, schemas.tables)
-        prepared = drain(checked)
+        prepared = Drained(checked)
     phase = Phase("write", "partitions")
     # `schemas.request` changes: an element of a stream may bring another index.
     staged = map_in_threads(
@@ -127,7 +127,9 @@ def stage_prepared(store: Store, request: WriteRequest, rows: PreparedRows) -> l
     """Write the files of one input partition."""
     receipts = []
     for table, parts in rows.parts.items():
-        receipts += stage_parts(store, request.stage_request(table, rows.fresh), parts, rows.schemas[table])
+        # All tables of a partition have its label, so that they cannot be cut at different rows.
+        staging = request.stage_request(table, rows.fresh, may_cut=len(rows.parts) == 1)
+        receipts += stage_parts(store, staging, parts, rows.schemas[table])
     return receipts
 
 
@@ -197,6 +199,7 @@ def commit_staged(store: Store, staged: StagedWrite, arguments: MetadataArgument
         msgpack=request.msgpack,
         on_conflict=options.on_conflict,
         txn=options.txn,
+        records=request.records(staged.schemas),
     )
     return commit_change(store, change, request.base)
 

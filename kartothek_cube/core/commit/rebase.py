@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.metadata.document import DROPPED_KEY, STATE_KEYS
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
 from kartothek_cube.core.metadata.txn import is_applied
@@ -79,7 +80,13 @@ def rebase(change: Change, base: Snapshot | None, newest: Snapshot | None) -> Ch
             reason = "partitions were added or removed, which this commit would remove unseen"
             raise conflict(change, base, newest, reason)
         return _with_metadata(change, newest)
-    if not change.explicit and not change.receipts:
+    changes_header = bool(change.records or change.dropped_columns)
+    if changes_header and _header(base) != _header(newest):
+        raise conflict(change, base, newest, "its columns, indices or layout were changed")
+    if change.records.get(DROPPED_KEY, "") is None and not _equal(base.partitions, newest.partitions):
+        # The compaction has not seen these files: they may have the columns that were dropped.
+        change = replace(change, records={k: v for k, v in change.records.items() if k != DROPPED_KEY})
+    if not (change.explicit or change.receipts or changes_header) and change.statistics is None:
         raise conflict(change, base, newest, "the dataset was changed")
     if newest.partition_keys != change.partition_keys:
         raise conflict(change, base, newest, f"its partition keys are {list(newest.partition_keys)} now")
@@ -96,6 +103,11 @@ def rebase(change: Change, base: Snapshot | None, newest: Snapshot | None) -> Ch
     index_columns, dropped = _indices(change, base, newest)
     rebased = replace(change, removed=removed, schemas=schemas, index_columns=index_columns, dropped=dropped)
     return _with_metadata(rebased, newest)
+
+
+def _header(state: Snapshot) -> tuple[object, ...]:
+    records = [state.document.metadata.get(key) for key in STATE_KEYS]
+    return dict(state.schemas), state.secondary_columns, records
 
 
 def is_reapplied(change: Change, base: Snapshot | None, newest: Snapshot | None) -> bool:
@@ -153,7 +165,8 @@ def _added(change: Change, newest: Snapshot) -> Change:
     taken = taken.filter(pc.is_in(taken, value_set=newest.partitions.labels))
     if len(taken) and change.on_conflict == "raise":
         raise conflict(change, None, newest, f"the partition {taken[0].as_py()!r} was added")
-    return _with_metadata(replace(change, msgpack=newest.is_msgpack), newest)
+    # Whoever came first has said how the dataset is laid out.
+    return _with_metadata(replace(change, msgpack=newest.is_msgpack, records={}), newest)
 
 
 def _removed(change: Change, base: Snapshot, newest: Snapshot) -> pa.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -30,14 +31,20 @@ def update_schema_file(store: Store, key: str, schema: pa.Schema) -> None:
     token = None
     try:
         data, token = store.get_versioned(key)
-        stored, normal = normal_schema(parse_common_metadata(data, key)), normal_schema(schema)
+        (stored, plain), normal = _stored(data, key), normal_schema(schema)
         # A commit that landed after this one may have added columns already.
         with suppress(InvalidInput):
             covers = stored.names == normal.names and unify([stored, normal], "").equals(stored)
-            if covers and is_plain(data):
+            if covers and plain:
                 return
     except (KeyNotFound, CorruptDocument, Unsupported):
         pass  # it is written, or replaced
     # On a mismatch another commit has just written it. The next commit checks again.
     with suppress(VersionMismatch):
         store.put_if(key, common_metadata_bytes(schema), token)
+
+
+@lru_cache(maxsize=64)
+def _stored(data: bytes, key: str) -> tuple[pa.Schema, bool]:
+    """The schema of a file, and whether kartothek reads its types. Each commit asks again."""
+    return normal_schema(parse_common_metadata(data, key)), is_plain(data)

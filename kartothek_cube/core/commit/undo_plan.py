@@ -14,8 +14,10 @@ from kartothek_cube.core.arrow.schema import unify
 from kartothek_cube.core.arrow.sort_keys import IntArray
 from kartothek_cube.core.commit.rebase import changed_labels, commits
 from kartothek_cube.core.metadata.commit_log import fingerprint
+from kartothek_cube.core.metadata.document import DROPPED_KEY, LAYOUT_KEY, STATE_KEYS
 from kartothek_cube.core.metadata.history_entry import HistoryEntry
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.write.dataset_layout import dropped_after, dropped_columns, layout_of
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest
 
 __all__ = ["UndoPlan", "check_undoable", "old_places", "restored_metadata"]
@@ -64,9 +66,33 @@ class UndoPlan:
     def changes_nothing(self) -> bool:
         """Whether the commit left everything as it was."""
         before, after = self.before, self.after
+        if any(before.document.metadata.get(k) != after.document.metadata.get(k) for k in STATE_KEYS):
+            return False
         if self.changes_partitions or self.changes_header or before.secondary_columns != after.secondary_columns:
             return False
         return before.document.user_metadata == after.document.user_metadata
+
+    def records(self) -> dict[str, str | None]:
+        """Layout and dropped columns of before, where the commit changed them and nobody since."""
+        before, after, now = (s.document.metadata for s in (self.before, self.after, self.newest))
+        records = {k: before.get(k) for k in STATE_KEYS if before.get(k) != after.get(k) == now.get(k)}
+        if LAYOUT_KEY in records:
+            # An order by columns that have been dropped since would refuse every write.
+            columns = {name for schema in self.newest.schemas.values() for name in schema.names}
+            records |= layout_of(before, self.uuid).within(columns).record()
+        if len(self.restored):
+            # Files that come back may have columns that a compaction has removed from all others.
+            records |= self._dropped_in_restored()
+        return records
+
+    def _dropped_in_restored(self) -> dict[str, str | None]:
+        before, now = (s.document.metadata for s in (self.before, self.newest))
+        known, older = dropped_columns(now, self.uuid), dropped_columns(before, self.uuid)
+        # Of two types of a column, the newest file may have the newer one.
+        fields = {t: {f.name: f for f in [*older.get(t, ()), *known.get(t, ())]} for t in self.newest.schemas}
+        both = {table: pa.schema([*named.values()]) for table, named in fields.items()}
+        record = dropped_after(both, {}, self.newest.schemas, ())
+        return {} if record == now.get(DROPPED_KEY) else {DROPPED_KEY: record}
 
     @property
     def restored(self) -> IntArray:
@@ -119,9 +145,12 @@ def check_undoable(undoing: UndoPlan) -> None:
         return
     before = undoing.before
     fits = before.partition_keys == newest.partition_keys and before.schemas.keys() == newest.schemas.keys()
-    for table, older in before.schemas.items() if fits else ():
-        # The newest schema reads older files if columns were only added since.
+    was_dropped = dropped_columns(before.document.metadata, before.uuid)
+    for table, shown in before.schemas.items() if fits else ():
+        # The newest schema reads older files if columns were only added since. These may also have
+        # columns that had been dropped before, and are back in another type.
         newer = newest.schemas[table]
+        older = pa.schema([*shown, *(f for f in was_dropped.get(table, ()) if f.name in newer.names)])
         shared = pa.schema([newer.field(name) for name in older.names if name in newer.names])
         try:
             fits = fits and len(shared) == len(older) and bool(unify([shared, older], "").equals(shared))

@@ -15,10 +15,10 @@ from kartothek_cube.core.arrow.sort_keys import IntArray
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
 from kartothek_cube.core.commit.undo_plan import UndoPlan, check_undoable, old_places, restored_metadata
-from kartothek_cube.core.dataset.past_commits import changes_nothing, past_commits
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.metadata.document import STATE_KEYS
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, document_before
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -29,6 +29,7 @@ from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.indexing import built_indices, file_entries
 from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
+from kartothek_cube.core.snapshots.past_commits import changes_nothing, past_commits
 from kartothek_cube.core.snapshots.tags import list_tags
 from kartothek_cube.core.snapshots.time_travel import PastState, is_wanted, known_since, older_snapshot, states
 from kartothek_cube.core.stores.contract import Store
@@ -342,6 +343,7 @@ def _partial_change(store: Store, plan: UndoPlan) -> Change:
         places=old_places(plan),
         built=built,
         dropped=dropped,
+        records=plan.records(),
     )
 
 
@@ -373,6 +375,7 @@ def _header_change(store: Store, plan: UndoPlan) -> Change:
         metadata={**{k: v for k, v in plan.newest.document.user_metadata.items() if k not in forgotten}, **metadata},
         merge=refuse,
         replace=True,
+        records={k: before.document.metadata[k] for k in STATE_KEYS if k in before.document.metadata},
     )
 
 

@@ -17,13 +17,11 @@ from kartothek_cube.core.arrow.sort_keys import pack_one
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.expressions.predicates import parse_predicates
 from kartothek_cube.core.io.parquet_source import open_file
-from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.arguments import GroupArguments, checked_categoricals, checked_label_filter, names_of
 from kartothek_cube.core.scan.execute import iter_groups, load_groups, load_scan, stream_tables
-from kartothek_cube.core.scan.groups import make_group_plan
 from kartothek_cube.core.scan.plan import FilePlan, make_file_plan
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import InvalidInput, InvalidType
@@ -31,6 +29,8 @@ from kartothek_cube.typing import AsOf, ColumnsByTable, IntoPredicates, StoreLik
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from kartothek_cube.core.kartothek.factory import DatasetFactory
 
 __all__ = [
     "checked_limit",
@@ -278,6 +278,8 @@ def read_dataset_as_dataframes(
     0           DE           2
     1           DE           3
     """
+    from kartothek_cube.core.scan.groups import make_group_plan
+
     with operation("read_dataset_as_dataframes", options) as op:
         source, convert = dataset_ref(dataset_uuid, store, factory, as_of), _frames_of(dates_as_object)
         arguments = _arguments(
@@ -322,6 +324,8 @@ def read_dataset_as_dataframes__iterator(
     >>> [len(frames["table"]) for frames in groups]
     [2, 1]
     """
+    from kartothek_cube.core.scan.groups import make_group_plan
+
     with operation("read_dataset_as_dataframes__iterator", options) as op:
         source, convert = dataset_ref(dataset_uuid, store, factory, as_of), _frames_of(dates_as_object)
         arguments = _arguments(

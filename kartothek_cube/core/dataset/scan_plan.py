@@ -152,7 +152,7 @@ def _pruning_step(plan: ScanPlan) -> Step:
         StepRow("partitions", plan.scan.total, first.before, "those that have a file of this table"),
         StepRow("partition values", first.before, first.after, by_value),
     ]
-    steps = {step.column: step for step in others}
+    steps = {step.column: step for step in others if not step.statistics}
     indexed = [c for c in plan.secondary_indices if c in columns - keys]
     for column in indexed:
         step = steps.get(column)  # None: the scan did not use the index
@@ -162,6 +162,11 @@ def _pruning_step(plan: ScanPlan) -> Step:
         texts = ", ".join(dict.fromkeys(map(clause_text, unanswered)))
         note = f"not asked for {texts}: null satisfies it, and the index has no nulls" if texts else ""
         rows.append(StepRow(f"secondary index on {column}", before, after, note))
+    rows += [
+        StepRow(f"statistics on {', '.join(s.statistics)}", s.before, s.after, "least and greatest values of each file")
+        for s in others
+        if s.statistics
+    ]
     rest = ", ".join(sorted(columns - keys - set(indexed)))
     if rest:
         rows.append(StepRow("row groups and rows", None, None, f"{rest}: no index, answered inside the files"))

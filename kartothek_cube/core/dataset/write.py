@@ -434,6 +434,7 @@ def create_empty_dataset_header(
             explicit=explicit,
             msgpack=request.msgpack,
             on_conflict=rule,
+            records=request.records(schemas),
         )
         return target.committed(commit_change(target.store, change, base))
 

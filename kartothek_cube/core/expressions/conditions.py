@@ -5,9 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar, Never
 
+import numpy as np
+import pyarrow as pa
+
 from kartothek_cube.core.arguments import converter_str, converter_tuple
+from kartothek_cube.core.arrow.literals import without_arrow
 from kartothek_cube.core.expressions.conjunction import (
     Condition,
     Conjunction,
@@ -49,7 +54,7 @@ class EqualityCondition(SimpleCondition):
     """
 
     __slots__ = ()
-    OP = "=="
+    OP: ClassVar[str] = "=="
 
 
 class InequalityCondition(SimpleCondition):
@@ -62,7 +67,7 @@ class InequalityCondition(SimpleCondition):
     """
 
     __slots__ = ()
-    OP = "!="
+    OP: ClassVar[str] = "!="
 
 
 class LessThanCondition(SimpleCondition):
@@ -75,7 +80,7 @@ class LessThanCondition(SimpleCondition):
     """
 
     __slots__ = ()
-    OP = "<"
+    OP: ClassVar[str] = "<"
 
 
 class LessEqualCondition(SimpleCondition):
@@ -88,7 +93,7 @@ class LessEqualCondition(SimpleCondition):
     """
 
     __slots__ = ()
-    OP = "<="
+    OP: ClassVar[str] = "<="
 
 
 class GreaterThanCondition(SimpleCondition):
@@ -101,7 +106,7 @@ class GreaterThanCondition(SimpleCondition):
     """
 
     __slots__ = ()
-    OP = ">"
+    OP: ClassVar[str] = ">"
 
 
 class GreaterEqualCondition(SimpleCondition):
@@ -114,7 +119,7 @@ class GreaterEqualCondition(SimpleCondition):
     """
 
     __slots__ = ()
-    OP = ">="
+    OP: ClassVar[str] = ">="
 
 
 class IsInCondition(SimpleCondition):
@@ -127,7 +132,7 @@ class IsInCondition(SimpleCondition):
     """
 
     __slots__ = ()
-    OP = "in"
+    OP: ClassVar[str] = "in"
 
     def _check_value(self) -> None:
         object.__setattr__(self, "value", _constants(self.column, self.value))
@@ -143,14 +148,14 @@ class IsNotInCondition(SimpleCondition):
     """
 
     __slots__ = ()
-    OP = "not in"
+    OP: ClassVar[str] = "not in"
 
     def _check_value(self) -> None:
         object.__setattr__(self, "value", _constants(self.column, self.value))
 
 
 def _constants(column: str, value: object) -> tuple[Any, ...]:
-    constants = converter_tuple(value)
+    constants = tuple(map(without_arrow, converter_tuple(value)))
     check_values(column, constants)
     return constants
 
@@ -173,10 +178,10 @@ class InIntervalCondition(Condition):
 
     def __init__(self, column: str, start: object = None, stop: object = None) -> None:
         object.__setattr__(self, "column", column)
-        object.__setattr__(self, "start", start)
-        object.__setattr__(self, "stop", stop)
+        object.__setattr__(self, "start", without_arrow(start))
+        object.__setattr__(self, "stop", without_arrow(stop))
         self.__post_init__()
-        check_values(self.column, [bound for bound in (start, stop) if bound is not None])
+        check_values(self.column, [bound for bound in (self.start, self.stop) if bound is not None])
 
     @property
     def active(self) -> bool:
@@ -223,7 +228,7 @@ class VirtualColumn(NoLiteral):
     """
 
     __slots__ = ("name",)
-    REFUSAL = "Cannot compare two columns."
+    REFUSAL: ClassVar[str] = "Cannot compare two columns."
 
     name: str
 
@@ -311,7 +316,7 @@ def write_predicate_as_cube_condition(predicate: Sequence[Any]) -> Condition:
     InvalidInput
         If the predicate does not have three parts, or has an operator that conditions lack.
     InvalidType
-        If the value is neither text nor number nor boolean nor timestamp.
+        If the value is neither text nor number nor boolean nor date nor timestamp.
 
     Examples
     --------
@@ -324,9 +329,9 @@ def write_predicate_as_cube_condition(predicate: Sequence[Any]) -> Condition:
         )
     column, op, value = predicate
     for constant in value if op in ("in", "not in") else (value,):
-        if not isinstance(constant, (str, int, float, dt.datetime)):
+        if not isinstance(constant, (str, int, float, dt.date, Decimal, np.generic, pa.Scalar)):
             raise InvalidType(
-                "A predicate takes str, int, float, bool or timestamp, "
+                "A predicate takes str, int, float, Decimal, bool, date or timestamp, "
                 f"got {constant!r} ({type(constant).__name__}) for column {column!r}."
             )
     return condition_class(op)(column, value)

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Never
 
 from kartothek_cube.core.arguments import converter_str
+from kartothek_cube.core.arrow.literals import without_arrow
 from kartothek_cube.core.expressions.frame_filter import filter_frame
 from kartothek_cube.core.expressions.parsing import NoLiteral, check_values, parse_comparison
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     import pandas as pd
     import pyarrow as pa
 
-__all__ = ["Condition", "Conjunction", "PredicatePart", "Restriction", "SimpleCondition", "condition_class", "register"]
+    from kartothek_cube.typing import IntoConditions
+
+__all__ = [
+    "Condition",
+    "Conjunction",
+    "PredicatePart",
+    "Restriction",
+    "SimpleCondition",
+    "condition_class",
+    "conditions_in",
+    "conjunction_of",
+    "register",
+]
 
 PredicatePart = list[tuple[str, str, Any]]
 """``(column, operator, value)`` tuples that all have to hold."""
@@ -31,7 +46,7 @@ class Restriction(NoLiteral, ABC):
     """Base of conditions and conjunctions: both filter frames, and ``&`` joins them."""
 
     __slots__ = ()
-    REFUSAL = "Cannot use nested conditions."
+    REFUSAL: ClassVar[str] = "Cannot use nested conditions."
 
     @abstractmethod
     def flat(self) -> tuple[Condition, ...]:
@@ -173,6 +188,7 @@ class SimpleCondition(Condition):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "value", without_arrow(self.value))
         self._check_value()
 
     def _check_value(self) -> None:
@@ -283,6 +299,7 @@ class Conjunction(Restriction):
         """
         if not isinstance(array, list):
             raise InvalidType(f"jsonarray must be a list, got {type(array).__name__}")
+        import_module(_CONCRETE)
         conditions = []
         for item in array:
             if not isinstance(item, dict):
@@ -399,7 +416,65 @@ class Conjunction(Restriction):
         return " & ".join(f"({condition})" for condition in self.conditions)
 
 
-# Filled by `register`: the concrete classes are in a module that imports this one.
+# --- texts of users -------------------------------------------------------------------------------
+
+_JOINED = re.compile(r"\s(?:and|or|[|]+)\s+(\S+?)\s*(?:[=!<>]|in\b|not\s+in\b)", re.IGNORECASE)
+
+
+def conditions_in(text: str, types: Mapping[str, pa.DataType]) -> Conjunction:
+    """The conditions of one text; unquoted values that may mean something else are refused.
+
+    Raises
+    ------
+    ValueError
+        If the text is no condition, or an ambiguous one.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> types = {"BRAND": pa.string(), "WEEK": pa.int64()}
+    >>> print(conditions_in("BRAND == 'NULL' & WEEK > 3", types))
+    (BRAND == NULL) & (WEEK > 3)
+    >>> conditions_in("BRAND == NULL", types)
+    Traceback (most recent call last):
+    kartothek_cube.errors.InvalidInput: Condition "BRAND == NULL": nothing can be compared...
+    """
+    conjunction = Conjunction.from_string(text, types)
+    for column, op, given in conjunction.predicate or ():
+        for value in given if isinstance(given, tuple) else (given,):
+            if doubt := _doubt(value, text, types):
+                raise InvalidInput(
+                    f'Condition "{column} {op} {given}": {doubt}. For the text, write {value!r} in quotes.'
+                )
+    return conjunction
+
+
+def _doubt(value: object, text: str, columns: Collection[str]) -> str | None:
+    """Why an unquoted text may not be meant as a value."""
+    if not isinstance(value, str) or f"'{value}'" in text or f'"{value}"' in text:
+        return None
+    if value.casefold() == "null" or value == "None":
+        return "nothing can be compared with a null"
+    if value in columns:
+        return "a column is compared with a value, not with another column"
+    joined = _JOINED.search(value)
+    return "conditions are joined by &, and there is no or" if joined is not None and joined[1] in columns else None
+
+
+def conjunction_of(conditions: IntoConditions, types: Mapping[str, pa.DataType]) -> Conjunction:
+    """The argument ``conditions`` of a verb, with the types of the columns that it may name."""
+    if isinstance(conditions, str):
+        return conditions_in(conditions, types)
+    if isinstance(conditions, (list, tuple)) and conditions and all(isinstance(item, str) for item in conditions):
+        return conditions_in(" & ".join(conditions), types)
+    return conditions if isinstance(conditions, Conjunction) else Conjunction(conditions)
+
+
+# --- the concrete classes -------------------------------------------------------------------------
+
+# Filled by `register`: the concrete classes are in a module that imports this one. It is loaded by
+# whoever writes a condition, and by the text and JSON forms.
+_CONCRETE = "kartothek_cube.core.expressions.conditions"
 _BY_NAME: dict[str, type[Condition]] = {}
 _BY_OPERATOR: dict[str, type[SimpleCondition]] = {}
 
@@ -414,6 +489,7 @@ def register(*classes: type[Condition]) -> None:
 
 def condition_class(op: str) -> type[SimpleCondition]:
     """The condition class of an operator."""
+    import_module(_CONCRETE)
     if op not in _BY_OPERATOR:
         raise InvalidInput(f"Unknown operator {op!r} in a condition, use one of {', '.join(_BY_OPERATOR)}")
     return _BY_OPERATOR[op]

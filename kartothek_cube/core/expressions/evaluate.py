@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.schema import literal, literal_array
+from kartothek_cube.core.arrow.literals import literal, literal_array
+from kartothek_cube.core.arrow.sort_keys import as_int64, expand_ranges, is_plain_integer
 from kartothek_cube.core.expressions.predicates import (
     Clause,
     Constants,
@@ -32,11 +33,14 @@ __all__ = [
     "matching_ranges",
     "matching_rows",
     "matching_values",
+    "may_hold",
     "possible_chunks",
 ]
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
+# To find out that fewer values are sorted takes longer than to hash them.
+_SEARCHED = 16_384
 _COMPARE = {"==": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 
 
@@ -86,9 +90,7 @@ def matching_values(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
         mask = _to_numpy(_nulls(values)) if accepts_null(clause) else np.zeros(len(values), dtype=bool)
         constants = _constants_as(clause, values.type)
         if len(constants):
-            cast = _one_zero(values.cast(constants.type))
-            is_in = pc.is_in(cast, value_set=_one_zero(constants), skip_nulls=True)
-            mask = mask | _to_numpy(pc.fill_null(is_in, False))
+            mask = mask | _is_in(values.cast(constants.type), constants)
         return mask
     if is_null(clause.value):
         return _to_numpy(_nulls(values))
@@ -153,6 +155,21 @@ def _constants_as(clause: Clause, data_type: pa.DataType) -> pa.Array:
     return arrays[data_type]
 
 
+def _is_in(values: pa.Array | pa.ChunkedArray, constants: pa.Array) -> Mask:
+    """Whether a value is one of the ascending constants; false for null."""
+    column = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
+    if len(column) >= _SEARCHED and is_plain_integer(column) and not pa.types.is_boolean(column.type):
+        # A search of each constant in sorted values is several times as fast as hashing each value.
+        numbers, sought = as_int64(column), as_int64(pa.chunked_array([constants]))
+        if (numbers[1:] >= numbers[:-1]).all():
+            begins, ends = (np.searchsorted(numbers, sought, side=side) for side in ("left", "right"))
+            mask = np.zeros(len(numbers), dtype=bool)
+            mask[expand_ranges(begins, ends - begins)[1]] = True
+            return mask
+    is_in = pc.is_in(_one_zero(values), value_set=_one_zero(constants), skip_nulls=True)
+    return _to_numpy(pc.fill_null(is_in, False))
+
+
 def _one_zero(values: pa.Array | pa.ChunkedArray) -> Any:
     # `is_in` compares bits, and -0.0 has others than 0.0; the sum with 0.0 is always 0.0.
     return pc.add(values, 0.0) if pa.types.is_floating(values.type) else values
@@ -188,26 +205,31 @@ def _possible(bounds: Bounds, clause: Clause) -> Mask:
         is_constant = _to_numpy(pc.fill_null(pc.equal(bounds.minimum, bounds.maximum), False))
         certain = is_constant & matching_values(bounds.minimum, opposite)
         return ~(certain if accepts_null(opposite) else certain & ~bounds.has_null)
-    possible = _unknown(bounds) | (bounds.has_null if accepts_null(clause) else False)
+    unknown = _unknown(bounds)
+    possible = unknown | (bounds.has_null if accepts_null(clause) else False)
     if clause.op in ("==", "in"):
-        return possible | _overlaps(bounds, clause)
+        return possible | may_hold(bounds, _constants_as(clause, bounds.minimum.type))
     # An order holds for some value if it holds for the least or the greatest one.
     return possible | matching_values(bounds.minimum if clause.op in ("<", "<=") else bounds.maximum, clause)
 
 
-def _overlaps(bounds: Bounds, clause: Clause) -> Mask:
-    """The chunks that have one of the constants within their bounds."""
-    constants = _constants_as(clause, bounds.minimum.type)
-    mask = ~_unknown(bounds)
-    low, high = (side.filter(pa.array(mask)).cast(constants.type) for side in (bounds.minimum, bounds.maximum))
+def may_hold(bounds: Bounds, ascending: pa.Array) -> Mask:
+    """The chunks that have one of these sorted values within their bounds, or unknown bounds."""
+    mask = _unknown(bounds)
+    known, sides = ~mask, [bounds.minimum, bounds.maximum]
+    if mask.any():
+        sides = [side.filter(pa.array(known)) for side in sides]
+    low, high = (side if side.type.equals(ascending.type) else side.cast(ascending.type) for side in sides)
     # NumPy compares numbers and moments as such, all others (text, dates) as objects of Python.
-    values, lowest, highest = (array.to_numpy(zero_copy_only=False) for array in (constants, low, high))
-    mask[mask] = np.searchsorted(values, lowest, side="left") < np.searchsorted(values, highest, side="right")
+    values, lowest, highest = (array.to_numpy(zero_copy_only=False) for array in (ascending, low, high))
+    mask[known] = np.searchsorted(values, lowest, side="left") < np.searchsorted(values, highest, side="right")
     return mask
 
 
 def _unknown(bounds: Bounds) -> Mask:
     """The chunks whose bounds say nothing."""
+    if not (bounds.minimum.null_count or bounds.maximum.null_count):
+        return ~_to_numpy(pc.less_equal(bounds.minimum, bounds.maximum))
     missing = ~_to_numpy(bounds.minimum.is_valid()) | ~_to_numpy(bounds.maximum.is_valid())
     # Some old writers stored NaN, or a maximum below the minimum.
     return missing | ~_to_numpy(pc.fill_null(pc.less_equal(bounds.minimum, bounds.maximum), False))

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from kartothek_cube.core.arrow.literals import check_literal
 from kartothek_cube.core.arrow.pandas import arrow_array
-from kartothek_cube.core.arrow.schema import check_literal
 from kartothek_cube.core.expressions.evaluate import matching_rows
 from kartothek_cube.core.expressions.predicates import Clause, constants_of
 from kartothek_cube.errors import InvalidInput, InvalidType
@@ -71,12 +71,8 @@ def _checked(clause: Clause, data_type: pa.DataType) -> Clause:
     data_type = data_type.value_type if pt.is_dictionary(data_type) else data_type
     constants: list[Any] = []
     for constant in constants_of(clause):
-        if pt.is_timestamp(data_type):
-            value = _as_timestamp(constant, clause.column)
-        else:
-            # As an int, a signed constant can be compared with an unsigned column.
-            value = int(constant) if isinstance(constant, np.integer) else constant
-        check_literal(value, data_type, clause.column, strict=True)
+        value = _as_timestamp(constant, clause.column) if pt.is_timestamp(data_type) else constant
+        check_literal(value, data_type, clause.column)
         constants.append(value)
     return Clause(clause.column, clause.op, tuple(constants) if isinstance(clause.value, tuple) else constants[0])
 

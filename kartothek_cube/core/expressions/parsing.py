@@ -9,6 +9,8 @@ import ast
 import datetime as dt
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -34,6 +36,7 @@ _LIST = re.compile(
 
 # Words that join conditions in SQL and Python, but not here.
 _JOINED = re.compile(r"(?:^|\s)(?:and|or|[|]+)\s", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _NULLS = frozenset({"null", "none", "nan", "na", "nat"})
 
 
@@ -129,12 +132,27 @@ def _reader(data_type: pa.DataType, column: str) -> Callable[[str], Any]:
     """The parser of one value: those of kartothek, and one for dates, which kartothek lacks."""
     if pt.is_date(data_type):
         return lambda text: dt.date.fromisoformat(text.strip("'\""))
+    if pt.is_integer(data_type) or pt.is_decimal(data_type):
+        return lambda text: _number(text, data_type)
     try:
-        return get_str_to_python_converter(data_type)
+        convert = get_str_to_python_converter(data_type)
     except InvalidInput as error:
         raise InvalidInput(
             f'{error} of column "{column}": conditions as text are on texts, numbers, booleans, dates and times.'
         ) from error
+    if pt.is_floating(data_type):  # a double does not hold every integer
+        return lambda text: int(text) if re.fullmatch(r"[+-]?\d+", text) else convert(text)
+    return convert
+
+
+def _number(text: str, data_type: pa.DataType) -> int | Decimal:
+    with suppress(ValueError):
+        if pt.is_integer(data_type):
+            return int(text)
+    # Integers are compared with other numbers, too, and a float would round the digits.
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(text)
+    return Decimal(text)
 
 
 def _example(data_type: pa.DataType) -> str:
@@ -143,7 +161,8 @@ def _example(data_type: pa.DataType) -> str:
         return "true or false"
     if pt.is_temporal(data_type):
         return "a date such as 2024-01-31" if pt.is_date(data_type) else "a time such as 2024-01-31 12:00"
-    return "an integer" if pt.is_integer(data_type) else "a number" if pt.is_floating(data_type) else "a text"
+    is_number = pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_decimal(data_type)
+    return "a number" if is_number else "a text"
 
 
 class NoLiteral:

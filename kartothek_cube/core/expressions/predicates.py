@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.schema import WrongOperand, check_literals
+from kartothek_cube.core.arrow.literals import WrongOperand, check_literals, without_arrow
 from kartothek_cube.core.text import column_name
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
@@ -50,6 +51,11 @@ class Constants(tuple[Any, ...]):  # noqa: SLOT001 - a tuple can have no slots w
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Constants, (tuple(self),)
+
+    @cached_property
+    def has_null(self) -> bool:
+        """Whether one of them is a null."""
+        return any(map(is_null, self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +137,11 @@ def parse_predicates(predicates: Any) -> Predicates | None:
     for i, conjunction in enumerate(predicates):
         if not isinstance(conjunction, list):
             kind = type(conjunction).__name__
-            raise InvalidInput(f"Conjunction {i} should be a list of 3-tuples, got object of type {kind} instead.")
+            hint = " Text is for conditions of cubes." if isinstance(predicates, str) else ""
+            raise InvalidInput(
+                f"Conjunction {i} should be a list of 3-tuples, got object of type {kind} instead. "
+                f'Predicates look like [[("UNITS", ">", 2)]].{hint}'
+            )
         if not conjunction:
             raise InvalidInput(f"Conjunction {i} is empty.")
         clauses = (_parse_clause(f"Clause {j} in conjunction {i}", clause) for j, clause in enumerate(conjunction))
@@ -164,11 +174,11 @@ def _parse_list(context: str, column: str, op: str, values: Any) -> Constants:
         hint = ", which can be read only once. Call list() on it."
     if hint:
         raise WrongOperand(f"{context}: {op!r} on column {column!r} needs a list of values, got {values!r}{hint}")
-    return Constants(values.to_pylist() if hasattr(values, "to_pylist") else map(_plain, values))
+    return Constants(values.to_pylist() if hasattr(values, "to_pylist") else map(without_arrow, values))
 
 
 def _parse_constant(context: str, column: str, op: str, value: object) -> Any:
-    value = _plain(value)
+    value = without_arrow(value)
     if _is_collection(value):
         raise WrongOperand(
             f"{context}: {op!r} on column {column!r} needs one value, got {value!r}. "
@@ -180,10 +190,6 @@ def _parse_constant(context: str, column: str, op: str, value: object) -> Any:
             f"but {context} has {op!r} on column {column!r}."
         )
     return value
-
-
-def _plain(value: object) -> Any:
-    return value.as_py() if hasattr(value, "as_py") else value  # a scalar of Arrow
 
 
 def _is_collection(values: object) -> bool:
@@ -217,6 +223,8 @@ def accepts_null(clause: Clause) -> bool:
     opposite = denied(clause)
     if opposite is not None:
         return not accepts_null(opposite)
+    if isinstance(clause.value, Constants):
+        return clause.value.has_null
     return clause.op not in _ORDERS and any(map(is_null, constants_of(clause)))
 
 

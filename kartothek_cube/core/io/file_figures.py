@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, TypeAlias
 
+from kartothek_cube.core.io.clustered_files import UNKNOWN, ClusterMark, SortRange, mark_of, sort_range
 from kartothek_cube.core.io.csv import CsvFormat
 from kartothek_cube.core.io.file_format import DATA_SUFFIX, FileFormat
-from kartothek_cube.core.io.parquet import CODECS, AdaptiveParquetFormat, ParquetFormat, are_small_chunks
+from kartothek_cube.core.io.parquet_format import CODECS, AdaptiveParquetFormat, ParquetFormat, are_small_chunks
 from kartothek_cube.core.io.parquet_source import column_bounds, first_codec, open_file, unpacked_bytes
 from kartothek_cube.core.io.reader import file_rows
 from kartothek_cube.core.stores.contract import Store
@@ -39,6 +40,10 @@ class FileFigures:
         Rows of its first row group, if it has several.
     bounds : FileBounds
         Those of the columns that were asked for.
+    mark : ClusterMark | None
+        What its footer says about the order of its rows, if ``sorted_by`` asked for it.
+    range : SortRange
+        The bounds of ``sorted_by``.
     """
 
     rows: int
@@ -47,10 +52,17 @@ class FileFigures:
     codec: str | None = None
     group_rows: int | None = None
     bounds: FileBounds = ()
+    mark: ClusterMark | None = None
+    range: SortRange = UNKNOWN
 
 
-def file_figures(store: Store, uuid: str, key: str, dimensions: Sequence[str] = ()) -> FileFigures:
-    """Read the footer of a file of a dataset, with bounds of some columns; of CSV all rows."""
+def file_figures(
+    store: Store, uuid: str, key: str, dimensions: Sequence[str] = (), sorted_by: str | None = None
+) -> FileFigures:
+    """Read the footer of a file of a dataset, with bounds of some columns; of CSV all rows.
+
+    ``sorted_by`` asks for the mark of a clustered file, and for the range of a column.
+    """
     if not key.endswith(DATA_SUFFIX):
         size = store.tail(key, 0)[1]
         return FileFigures(file_rows(store, key, uuid), size, _TEXT_FACTOR * size, bounds=(None,) * len(dimensions))
@@ -62,7 +74,9 @@ def file_figures(store: Store, uuid: str, key: str, dimensions: Sequence[str] = 
         size = sum(c.total_compressed_size for c in chunks) + metadata.serialized_size + 12
         group_rows = source.rows([0]) if len(groups) > 1 else None
         bounds = tuple(column_bounds(source, name) for name in dimensions)
-        return FileFigures(metadata.num_rows, size, unpacked_bytes(chunks), first_codec(source), group_rows, bounds)
+        mark, ends = (None, UNKNOWN) if sorted_by is None else (mark_of(source), sort_range(source, sorted_by))
+        codec = first_codec(source)
+        return FileFigures(metadata.num_rows, size, unpacked_bytes(chunks), codec, group_rows, bounds, mark, ends)
 
 
 def format_like(keys: Sequence[str], figures: Sequence[FileFigures], columns: int, *, adaptive: bool) -> FileFormat:

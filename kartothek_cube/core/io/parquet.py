@@ -1,177 +1,54 @@
-"""Parquet: tables to bytes, and files to tables.
-
-Reading prunes row groups, selects columns, and casts to the types of the dataset.
-"""
+"""Reading Parquet files: row groups are pruned, columns selected and cast to the schema."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from kartothek_cube.core.arrow.schema import compatible
+from kartothek_cube.core.arrow.sort_keys import IntArray
 from kartothek_cube.core.arrow.types import stored_type
 from kartothek_cube.core.expressions.evaluate import Bounds, filter_table, matching_rows, possible_chunks
-from kartothek_cube.core.expressions.predicates import Predicates, columns_of
-from kartothek_cube.core.io.file_format import FileFormat, as_table
+from kartothek_cube.core.expressions.predicates import Clause, Predicates, columns_of
 from kartothek_cube.core.io.parquet_source import ParquetSource, column_statistics, open_file, unpacked_bytes
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType
+from kartothek_cube.errors import CorruptData
 
 __all__ = [
-    "AdaptiveParquetFormat",
-    "ParquetFormat",
+    "FoundRows",
     "ParquetSource",
-    "are_small_chunks",
     "count_parquet_rows",
     "open_file",
     "open_parquet_inside",
     "read_columns",
+    "read_found",
+    "read_matching",
     "read_parquet_inside",
     "read_source",
     "stream_columns",
+    "with_runtime_filter",
 ]
 
 # More rows are read in pieces where the caller accepts pieces.
 _MANY_ROWS, _STREAMED_ROWS, _STREAMED_BYTES = 1_000_000, 262_144, 64 * 2**20
+# So many texts of lists are read as dictionaries, where the file has them so.
+_MANY_TEXTS = 65_536
 
-CODECS = ("SNAPPY", "ZSTD", "GZIP", "BROTLI", "LZ4", "NONE")
-# kartothek compares the children of lists by name, and writes the name that is not compliant.
-# The checksums let a reader refuse damaged pages.
-_WRITER: dict[str, Any] = {
-    "version": "2.6",
-    "coerce_timestamps": "us",
-    "use_compliant_nested_type": False,
-    "write_page_checksum": True,
-}
-_GROUP_ROWS = 1_048_576
 _PIECE_ROWS = 65_536
-# Arrow makes a zstd context for each page, which takes about 30 us. In smaller column chunks this
-# costs more than zstd saves: 500 rows of four numbers are read in 226 us instead of 93, and take
-# 6.7 kB instead of 7.4.
-_SMALL_CHUNK = 64 * 2**10
 # Decoding so many values takes as long as reading their statistics.
-_FEW_ROWS = 100_000
+_FEW_ROWS = 131_072
+# Joining all rows of a smaller file takes less time than leaving some of them out.
+_FILTERED_ROWS = 32_768
+# Where that many rows of a row group need not be decoded, reading row groups one by one pays.
+_SKIPPED_ROWS = 4_096
 # The offsets of Arrow's texts are signed numbers of 32 bits.
 _LONGEST_TEXTS = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class ParquetFormat(FileFormat):
-    """Parquet files as kartothek writes them.
-
-    Parameters
-    ----------
-    compression : str, default "SNAPPY"
-        Codec of the column chunks: ``SNAPPY``, ``ZSTD``, ``GZIP``, ``BROTLI``, ``LZ4`` or ``NONE``.
-    chunk_size : int, optional
-        Rows of a row group; by default a file has one, up to 1,048,576 rows.
-
-    Raises
-    ------
-    InvalidType
-        If ``chunk_size`` is no integer.
-    InvalidInput
-        If ``chunk_size`` is less than 1, or the codec unknown.
-
-    Examples
-    --------
-    >>> ParquetFormat(compression="ZSTD", chunk_size=100_000).file_suffix
-    '.parquet'
-    """
-
-    compression: str = "SNAPPY"
-    chunk_size: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.chunk_size is not None and (isinstance(self.chunk_size, bool) or not isinstance(self.chunk_size, int)):
-            raise InvalidType(
-                "chunk size is not integer type: chunk_size must be an integer "
-                f"but is {type(self.chunk_size).__name__}."
-            )
-        if str(self.compression).upper() not in CODECS:
-            raise InvalidInput(f"Unknown compression {self.compression!r}; use one of {', '.join(CODECS)}.")
-        if self.chunk_size is not None and self.chunk_size <= 0:
-            raise InvalidInput(f"chunk size < 1: chunk_size must be > 0 but is {self.chunk_size}.")
-
-    @property
-    def file_suffix(self) -> str:
-        return ".parquet"
-
-    def encode(self, table: pa.Table) -> pa.Buffer:
-        sink = pa.BufferOutputStream()
-        pq.write_table(
-            table.replace_schema_metadata(None),
-            sink,
-            compression=self._codec(table),
-            row_group_size=self.chunk_size,
-            **_WRITER,
-        )
-        return sink.getvalue()
-
-    def write_stream(self, batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: object) -> int:
-        plain = schema.remove_metadata()
-        groups = _row_groups(batches, plain, self.chunk_size or _GROUP_ROWS)
-        first = next(groups, plain.empty_table())
-        with pq.ParquetWriter(sink, plain, compression=self._codec(first), **_WRITER) as writer:
-            writer.write_table(first, row_group_size=max(1, first.num_rows))
-            rows: int = first.num_rows
-            del first  # so that one row group is in memory at a time
-            for group in groups:
-                writer.write_table(group, row_group_size=group.num_rows)
-                rows += group.num_rows
-        return rows
-
-    def _codec(self, _table: pa.Table) -> str:
-        """The codec of a file with these rows, or with this first row group."""
-        return self.compression
-
-
-@dataclass(frozen=True, slots=True)
-class AdaptiveParquetFormat(ParquetFormat):
-    """As `ParquetFormat`, but SNAPPY where column chunks are too small for another codec to pay.
-
-    Examples
-    --------
-    >>> file = AdaptiveParquetFormat().encode(pa.table({"PRODUCT_ID": range(500)}))
-    >>> pq.read_metadata(pa.BufferReader(file)).row_group(0).column(0).compression
-    'SNAPPY'
-    """
-
-    compression: str = "ZSTD"
-
-    def _codec(self, table: pa.Table) -> str:
-        rows = max(1, table.num_rows)
-        nbytes = table.nbytes * min(self.chunk_size or rows, rows) // rows
-        return "SNAPPY" if are_small_chunks(nbytes, table.num_columns) else self.compression
-
-
-def are_small_chunks(nbytes: int, columns: int) -> bool:
-    """Whether ZSTD does not pay for the columns of a row group of ``nbytes`` decoded bytes."""
-    return nbytes < columns * _SMALL_CHUNK
-
-
-def _row_groups(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, size: int) -> Iterator[pa.Table]:
-    """The same rows in tables of ``size`` rows, the last one smaller."""
-    # Concatenated only once there are enough: every time costs as much as there are chunks.
-    waiting: list[pa.Table] = []
-    rows = 0
-    for batch in batches:
-        waiting.append(as_table(batch, schema))
-        rows += waiting[-1].num_rows
-        while rows >= size:
-            table = pa.concat_tables(waiting)
-            yield table.slice(0, size)
-            waiting, rows = [table.slice(size)], rows - size
-    if rows:
-        yield pa.concat_tables(waiting)
 
 
 def count_parquet_rows(store: Store, key: str, dataset: str) -> int:
@@ -187,20 +64,72 @@ def read_parquet_inside(
     columns: Sequence[str],
     schema: pa.Schema,
     predicates: Predicates | None,
+    runtime_filter: tuple[Clause, ...] = (),
 ) -> tuple[pa.Table, int]:
     """The rows that satisfy the predicates, in the types of the schema, and their number.
 
     Columns that the file lacks are null.
     """
     with open_file(store, key, dataset) as source:
-        return _selected(source, _matching_groups(source, schema, predicates), columns, schema, predicates, key)
+        table, found = read_matching(
+            source, key, columns, schema, with_runtime_filter(source, predicates, runtime_filter)
+        )
+        return table, found.rows
+
+
+def with_runtime_filter(
+    source: ParquetSource, predicates: Predicates | None, runtime_filter: tuple[Clause, ...]
+) -> Predicates | None:
+    """The predicates with those of a `FileRequest.runtime_filter`, in a file where that pays."""
+    if not runtime_filter or source.metadata.num_rows < _FILTERED_ROWS:
+        return predicates
+    return tuple((*conjunction, *runtime_filter) for conjunction in predicates or ((),))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRows:
+    """Some rows of a file.
+
+    Attributes
+    ----------
+    groups : Sequence[int]
+        The row groups that were looked at.
+    rows : int
+        The number of rows.
+    positions : IntArray | None
+        Where they are among the rows of these row groups; None: they are all of them.
+    """
+
+    groups: Sequence[int]
+    rows: int
+    positions: IntArray | None = None
+
+
+def read_matching(
+    source: ParquetSource, key: str, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None
+) -> tuple[pa.Table, FoundRows]:
+    """The rows of an open file that satisfy the predicates, as `read_parquet_inside`."""
+    return _selected(source, _matching_groups(source, schema, predicates), columns, schema, predicates, key)
+
+
+def read_found(
+    source: ParquetSource, key: str, columns: Sequence[str], schema: pa.Schema, found: FoundRows
+) -> pa.Table:
+    """Columns of rows that were found in this file, or in another one with equal row groups."""
+    present = [c for c in columns if c in source.positions]
+    if found.positions is None:
+        table = _read(source, found.groups, present)
+    else:
+        table = _read_at(source, found.groups, present, found.positions)
+    return _typed(table, found.rows, columns, schema, key)
 
 
 def read_source(
     source: ParquetSource, key: str, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None
 ) -> tuple[pa.Table, int]:
     """All rows of the row groups in which predicates may match, and their number."""
-    return _selected(source, _matching_groups(source, schema, predicates), columns, schema, None, key)
+    table, found = _selected(source, _matching_groups(source, schema, predicates), columns, schema, None, key)
+    return table, found.rows
 
 
 def _selected(
@@ -210,29 +139,50 @@ def _selected(
     schema: pa.Schema,
     predicates: Predicates | None,
     key: str,
-) -> tuple[pa.Table, int]:
+) -> tuple[pa.Table, FoundRows]:
     """The rows of some row groups that satisfy the predicates."""
     filtered = sorted(columns_of(predicates))
     if not filtered:
         rows = source.rows(groups)
-        return _typed(_read(source, groups, columns), rows, columns, schema, key), rows
+        return _typed(_read(source, groups, columns), rows, columns, schema, key), FoundRows(groups, rows)
     # First the columns of the predicates, then the others, only of row groups in which a row is
-    # left. Repeated texts stay dictionaries until the rows are filtered.
+    # left, and there only up to the last such row. Repeated texts stay dictionaries until the rows
+    # are filtered.
     rest = [c for c in columns if c not in filtered]
     source.expect(groups, {*filtered, *rest})
     table = _typed(_read(source, groups, filtered), source.rows(groups), filtered, schema, key, encoded=True)
     mask = matching_rows(table, predicates)
-    counts = [source.rows([g]) for g in groups]
-    hits = [bool(mask[end - count : end].any()) for end, count in zip(accumulate(counts), counts, strict=True)]
-    groups_hit = [g for g, hit in zip(groups, hits, strict=True) if hit]
-    others = _read(source, groups_hit, rest)
-    if len(groups_hit) < len(groups):
-        inside = np.repeat(np.array(hits, dtype=bool), counts)
-        table, mask = table.filter(pa.array(inside)), mask[inside]
+    positions = np.flatnonzero(mask)
+    table = table if len(positions) == len(mask) else table.take(pa.array(positions))
+    found = FoundRows(groups, len(positions), None if len(positions) == len(mask) else positions)
+    others = _read_at(source, groups, [c for c in rest if c in source.positions], positions)
     if others is not None:
         table = pa.table([*table.columns, *others.columns], names=[*table.column_names, *others.column_names])
-    rows = int(np.count_nonzero(mask))
-    return _typed(filter_table(table, mask), rows, columns, schema, key), rows
+    return _typed(table, found.rows, columns, schema, key), found
+
+
+def _read_at(
+    source: ParquetSource, groups: Sequence[int], columns: Sequence[str], positions: IntArray
+) -> pa.Table | None:
+    """The rows at some positions of the rows of these row groups."""
+    if not columns or not len(positions):
+        return None
+    counts = np.array([source.rows([g]) for g in groups])
+    ends = np.cumsum(counts)
+    bounds = np.searchsorted(positions, np.append(0, ends))
+    hit = np.flatnonzero(np.diff(bounds))
+    begins, counts = (ends - counts)[hit], counts[hit]
+    heads = positions[bounds[hit + 1] - 1] - begins + 1
+    chosen = [groups[i] for i in hit.tolist()]
+    if int((counts - heads).sum()) >= _SKIPPED_ROWS * len(hit):
+        table, counts = source.read_heads(chosen, columns, heads.tolist()), heads
+    else:
+        table = source.read_encoded(chosen, columns)
+    if len(positions) == table.num_rows:
+        return table
+    # Where the rows of a row group begin in the table, instead of among all rows.
+    moved = np.cumsum(counts) - counts - begins
+    return table.take(pa.array(positions + np.repeat(moved, np.diff(bounds)[hit])))
 
 
 def _read(source: ParquetSource, groups: Sequence[int], columns: Sequence[str]) -> pa.Table | None:
@@ -299,7 +249,8 @@ def _pieces(
     needed = list(dict.fromkeys((*columns, *sorted(columns_of(predicates)))))
     present = [c for c in needed if c in source.positions]
     if size <= nbytes or not present:
-        yield _selected(source, groups, columns, schema, predicates, key)
+        table, found = _selected(source, groups, columns, schema, predicates, key)
+        yield table, found.rows
         return
     rows = max(1, min(_PIECE_ROWS, source.rows(groups) * nbytes // size))
     for batch in source.batches(groups, present, rows, nbytes):
@@ -387,12 +338,20 @@ def read_columns(
 def stream_columns(
     store: Store, key: str, dataset: str, predicates: Predicates | None, schema: pa.Schema
 ) -> Iterator[tuple[pa.Table, bool]]:
-    """What `read_columns` reads, in pieces of bounded size if there are many rows."""
+    """What `read_columns` reads, in pieces of bounded size if there are many rows or list items.
+
+    Texts in long lists are dictionaries where the file has them so.
+    """
     with open_file(store, key, dataset) as source:
-        groups = _matching_groups(source, schema, predicates)
-        whole = len(groups) == source.metadata.num_row_groups
-        if source.rows(groups) <= _MANY_ROWS:
-            yield source.read(groups, source.schema.names), whole
+        groups, names = _matching_groups(source, schema, predicates), source.schema.names
+        whole, rows = len(groups) == source.metadata.num_row_groups, source.rows(groups)
+        lists = [f.name for f in source.schema if pa.types.is_list(f.type) and pa.types.is_string(f.type.value_type)]
+        chunks = list(chain.from_iterable(source.chunks(groups, set(lists))))
+        items = sum(chunk.num_values for chunk in chunks)
+        encoded = lists if items > _MANY_TEXTS and all(chunk.has_dictionary_page for chunk in chunks) else []
+        if max(rows, items) <= _MANY_ROWS and not encoded:
+            yield source.read(groups, names), whole
             return
-        for batch in source.batches(groups, source.schema.names, _STREAMED_ROWS, _STREAMED_BYTES):
+        step = max(1, _STREAMED_ROWS * rows // max(rows, items))
+        for batch in source.batches(groups, names, step, _STREAMED_BYTES, encoded):
             yield pa.Table.from_batches([batch]), whole

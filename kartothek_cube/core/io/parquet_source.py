@@ -204,8 +204,28 @@ class ParquetSource:
 
         Reading dictionaries is several times as fast as reading texts.
         """
+        return self._read(self._encoded_file(groups, columns), groups, columns)
+
+    def read_heads(self, groups: Sequence[int], columns: Sequence[str], counts: Sequence[int]) -> pa.Table:
+        """The first rows of these row groups, so many of each, encoded as by `read_encoded`."""
+        self._provide(groups, columns)
+        file, batches = self._encoded_file(groups, columns), list[pa.RecordBatch]()
+        for g, count in zip(groups, counts, strict=True):
+            left = count
+            # Only values that take 2 GiB come in several batches.
+            for batch in self._decoded_batches(file, [g], columns, count):
+                batches.append(batch)
+                left -= batch.num_rows
+                if left <= 0:
+                    break
+            if left:
+                raise pa.ArrowInvalid(f"Its row group {g} has {count - left:,} rows where {count:,} were expected")
+        return pa.Table.from_batches(batches)
+
+    def _encoded_file(self, groups: Sequence[int], columns: Sequence[str]) -> pq.ParquetFile:
+        """The file, which reads repeated texts in these row groups as dictionaries."""
         if self.rows(groups) < _MANY_ROWS:
-            return self.read(groups, columns)
+            return self._file
         # `read_dictionary` takes paths, and "a.b" may be a part of another column, too.
         texts = [
             c for c in self.positions if c in columns and "." not in c and pa.types.is_string(self.schema.field(c).type)
@@ -213,24 +233,29 @@ class ParquetSource:
         chunks = self.chunks(groups, set(texts))
         texts = [c for i, c in enumerate(texts) if repeats_texts([group[i] for group in chunks])]
         if not texts:
-            return self.read(groups, columns)
-        file = pq.ParquetFile(self._handle, metadata=self.metadata, read_dictionary=texts, **_READER)
-        return self._read(file, groups, columns)
+            return self._file
+        return pq.ParquetFile(self._handle, metadata=self.metadata, read_dictionary=texts, **_READER)
 
     def batches(
-        self, groups: Sequence[int], columns: Sequence[str], rows: int, nbytes: int
+        self, groups: Sequence[int], columns: Sequence[str], rows: int, nbytes: int, encoded: Sequence[str] = ()
     ) -> Iterator[pa.RecordBatch]:
         """The columns of these row groups in batches of at most ``rows`` rows.
 
-        Holds about ``nbytes`` encoded bytes at a time.
+        Holds about ``nbytes`` encoded bytes at a time. The texts in columns of ``encoded`` lists
+        are dictionaries.
         """
         # Without a buffer Arrow reads the encoded bytes of all columns at once.
         buffer_size = self._buffer_size(groups, columns, nbytes)
-        file = pq.ParquetFile(self._handle, metadata=self.metadata, buffer_size=buffer_size, **_READER)
+        paths = [self.metadata.schema.column(j).path for j in self._indices(encoded)]
+        file = pq.ParquetFile(
+            self._handle, metadata=self.metadata, read_dictionary=paths, buffer_size=buffer_size, **_READER
+        )
         count = 0
-        for batch in self._decoded_batches(file, groups, columns, rows):
-            count += batch.num_rows
-            yield batch
+        # Each row group has a dictionary of its own, and lists of one batch can have only one.
+        for bundle in [[g] for g in groups] if encoded else [groups]:
+            for batch in self._decoded_batches(file, bundle, columns, rows):
+                count += batch.num_rows
+                yield batch
         self._check_rows(groups, columns, count)
 
     def rows(self, groups: Iterable[int]) -> int:
@@ -403,12 +428,15 @@ def _coalesced(spans: Iterable[Span]) -> list[Span]:
 
 
 @contextmanager
-def open_file(store: Store, key: str, dataset: str | None) -> Iterator[ParquetSource]:
-    """Open a Parquet file; errors name the key and, if it belongs to one, the dataset."""
+def open_file(store: Store, key: str, dataset: str | None, *, tail: int = _TAIL) -> Iterator[ParquetSource]:
+    """Open a Parquet file; errors name the key and, if it belongs to one, the dataset.
+
+    The first request to a remote store asks for so many bytes: a file of that size needs no other.
+    """
     with readable(store, key, dataset), ExitStack() as stack:
         path = store.local_path(key)
         if path is None:
-            footer, size = store.tail(key, _TAIL)
+            footer, size = store.tail(key, tail)
             # A file ends with the length of its footer in four bytes, and a magic number.
             needed = int.from_bytes(bytes(footer[-8:-4]), "little") + 8
             if len(footer) < min(needed, size):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +14,6 @@ import pyarrow as pa
 from kartothek_cube.core.expressions.evaluate import clause_on_scalar, filter_table, matching_rows
 from kartothek_cube.core.expressions.predicates import Clause, Predicates, columns_of, resolve_constants
 from kartothek_cube.core.io._fast.small_files import SmallFileReader
-from kartothek_cube.core.io.csv import count_csv_rows, read_csv_inside
 from kartothek_cube.core.io.file_format import CSV_GZIP_SUFFIX, CSV_SUFFIX, DATA_SUFFIX
 from kartothek_cube.core.io.parquet import count_parquet_rows, open_parquet_inside, read_parquet_inside
 from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
@@ -26,7 +27,9 @@ __all__ = ["FileRequest", "TooLarge", "file_rows", "open_rows", "read_rows", "re
 class _Reader(NamedTuple):
     """The functions that read files of one format, by the suffix of the key."""
 
-    read_inside: Callable[[Store, str, str | None, Sequence[str], pa.Schema, Predicates | None], tuple[pa.Table, int]]
+    read_inside: Callable[
+        [Store, str, str | None, Sequence[str], pa.Schema, Predicates | None, tuple[Clause, ...]], tuple[pa.Table, int]
+    ]
     open_inside: Callable[
         [Store, str, str | None, Sequence[str], pa.Schema, Predicates | None, int],
         tuple[bool, Iterator[tuple[pa.Table, int]]],
@@ -41,7 +44,10 @@ def _read_csv(
     columns: Sequence[str],
     schema: pa.Schema,
     predicates: Predicates | None,
+    _runtime_filter: tuple[Clause, ...] = (),
 ) -> tuple[pa.Table, int]:
+    from kartothek_cube.core.io.csv import read_csv_inside  # Arrow's reader of CSV, which few need
+
     needed = [*columns, *sorted(columns_of(predicates) - set(columns))]
     table, rows = read_csv_inside(store, key, dataset, needed, schema)
     if predicates is None:
@@ -50,7 +56,13 @@ def _read_csv(
     return filter_table(table, mask).select(list(columns)), int(np.count_nonzero(mask))
 
 
-_CSV = _Reader(_read_csv, lambda *arguments: (True, iter([_read_csv(*arguments[:-1])])), count_csv_rows)
+def _count_csv_rows(store: Store, key: str, dataset: str) -> int:
+    from kartothek_cube.core.io.csv import count_csv_rows
+
+    return count_csv_rows(store, key, dataset)
+
+
+_CSV = _Reader(_read_csv, lambda *arguments: (True, iter([_read_csv(*arguments[:-1])])), _count_csv_rows)
 
 _PARQUET = _Reader(read_parquet_inside, open_parquet_inside, count_parquet_rows)
 
@@ -71,12 +83,16 @@ class FileRequest:
         The columns to return, in order.
     predicates : Predicates | None
         The rows to return; None: all.
+    runtime_filter : tuple of Clause
+        Rows that do not satisfy all of these are of no use, e.g. because a join would drop them.
+        They may be among the result.
     """
 
     dataset: str
     schema: pa.Schema
     columns: tuple[str, ...]
     predicates: Predicates | None = None
+    runtime_filter: tuple[Clause, ...] = ()
 
 
 def _reader(key: str, dataset: str) -> _Reader:
@@ -115,7 +131,8 @@ def read_rows(store: Store, key: str, request: FileRequest, constants: Mapping[s
     if remaining == ():
         return pa.schema([request.schema.field(c) for c in request.columns]).empty_table()
     inside = [c for c in request.columns if c not in constants]
-    table, rows = reader.read_inside(store, key, request.dataset, inside, request.schema, remaining)
+    useful = tuple(c for c in request.runtime_filter if c.column not in constants)
+    table, rows = reader.read_inside(store, key, request.dataset, inside, request.schema, remaining, useful)
     record(rows_read=rows)
     return with_constants(table, rows, request.columns, constants, request.schema)
 
@@ -193,27 +210,31 @@ def read_together(
         As `read_rows`.
     """
     schema = pa.schema([(name, request.schema.field(name).type) for name in request.columns])
-    tables = []
-    for table in _tables(store, files, request, schema):
+    tables, counts = list[pa.Table](), list[int]()
+    for table, rows in _tables(store, files, request, schema):
         tables.append(table)
+        counts += rows
         room -= table.get_total_buffer_size()  # many times faster than `nbytes`
         if room < 0:
             raise TooLarge
     table = pa.concat_tables(tables) if tables else schema.empty_table()
     is_exact = table.schema.equals(schema, check_metadata=True)
-    return table if is_exact else pa.table(table.columns, schema=schema), [len(rows) for rows in tables]
+    return table if is_exact else pa.table(table.columns, schema=schema), counts
 
 
 def _tables(
     store: Store, files: Sequence[tuple[str, Mapping[str, Any]]], request: FileRequest, schema: pa.Schema
-) -> Iterator[pa.Table]:
-    """The rows of one file after the other."""
-    if not uses_fast_paths():
-        for key, constants in files:
-            yield read_rows(store, key, request, constants)
-        return
+) -> Iterator[tuple[pa.Table, list[int]]]:
+    """The rows of some neighbouring files after the other, and the number of rows of each file."""
     reader = SmallFileReader(store, schema, has_predicates=request.predicates is not None)
     for begin in range(0, len(files), _BATCH_FILES):
         batch = files[begin : begin + _BATCH_FILES]
-        for (key, constants), table in zip(batch, reader.read(batch), strict=True):
-            yield read_rows(store, key, request, constants) if table is None else table
+        rest = iter(batch)
+        for found in reader.read(batch) if uses_fast_paths() else [None] * len(batch):
+            if found is None:
+                key, constants = next(rest)
+                table = read_rows(store, key, request, constants)
+                yield table, [len(table)]
+            else:
+                deque(islice(rest, len(found[1])), maxlen=0)
+                yield found

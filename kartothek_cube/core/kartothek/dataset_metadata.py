@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kartothek_cube.core.expressions.predicates import parse_predicates
 from kartothek_cube.core.kartothek import dataset_parts as kernel
@@ -21,6 +21,7 @@ from kartothek_cube.core.snapshots.document_store import read_document
 from kartothek_cube.core.snapshots.loader import is_visible, load_snapshot, needs_ledger
 from kartothek_cube.core.snapshots.time_travel import AsOf, load_snapshot_as_of
 from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.core.write.dataset_layout import DatasetLayout, layout_of
 from kartothek_cube.errors import UnknownColumn
 from kartothek_cube.typing import IntoPredicates, StoreLike, UserMetadata
 
@@ -89,7 +90,7 @@ class DatasetMetadata(DatasetMetadataBase):
 
     __slots__ = ("_partitions", "_parts")
     # Equality compares the content, which has dicts.
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -159,6 +160,11 @@ class DatasetMetadata(DatasetMetadataBase):
     def metadata(self) -> dict[str, Any]:
         """User metadata, without the keys of the library."""
         return self._parts.document.user_metadata
+
+    @property
+    def layout(self) -> DatasetLayout:
+        """The layout on record, which later writes obey."""
+        return layout_of(self._parts.document.metadata, self.uuid)
 
     @property
     def metadata_version(self) -> int:

@@ -123,7 +123,7 @@ class DatasetFactory(DatasetMetadataBase):
         as_of: AsOf | None = None,
     ) -> None:
         self.dataset_uuid = dataset_uuid
-        self.as_of = check_as_of(as_of)
+        self.as_of: AsOf | None = check_as_of(as_of)
         self.store_factory: Callable[[], Store] = lazy_store(store_factory)
         self.load_schema = load_schema
         self.load_dataset_metadata = load_dataset_metadata

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.arrow.literals import WrongOperand, check_literals, is_own_kind
 from kartothek_cube.core.arrow.pandas import arrow_array, is_series
-from kartothek_cube.core.arrow.schema import WrongOperand, check_literals
 from kartothek_cube.core.arrow.types import stored_type
 from kartothek_cube.core.expressions.evaluate import Mask, matching_values
 from kartothek_cube.core.expressions.predicates import (
@@ -254,6 +254,11 @@ def _matches(values: pa.Array | pa.ChunkedArray, clause: Clause, strict: bool) -
     if not strict:
         values, clause = _with_moments(values, clause)
     constants = [v for v in constants_of(clause) if not is_null(v)]
+    if strict and pt.is_temporal(values.type) and not all(is_own_kind(v, values.type) for v in constants):
+        raise InvalidType(
+            f"Unexpected type for predicate: column {clause.column!r} is {values.type}, and strict_date_types "
+            f"compares dates with dates only, moments with moments, but the value is {clause.value!r}."
+        )
     if pt.is_floating(values.type) and not all(isinstance(v, (float, np.floating)) for v in constants):
         # A pandas column of nulls is a column of NaN, whatever its type was.
         only_nulls = pc.all(pc.is_null(values, nan_is_null=True)).as_py() is not False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -75,7 +75,7 @@ class IndexBase:
 
     __slots__ = ("_data", "_dict", "_is_sorted", "column", "creation_time", "dtype")
     # Indices are mutable, by `inplace=True`.
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     column: str
     dtype: pa.DataType | None
@@ -233,7 +233,7 @@ class IndexBase:
         """
         data = self.known()
         clauses = (parse_predicates([[(self.column, op, value)]]) or ((),))[0]
-        check_constants(clauses, pa.schema([(self.column, data.values.type)]))
+        check_constants(clauses, pa.schema([(self.column, data.type)]))
         return set(kernel.index_labels(data.select(clauses)).to_pylist())
 
     def as_flat_series(
@@ -271,7 +271,7 @@ class IndexBase:
         ]
         # A conjunction without a clause on this column is true for every value.
         if conjunctions and all(conjunctions):
-            check_constants(chain.from_iterable(conjunctions), pa.schema([(self.column, pairs.values.type)]))
+            check_constants(chain.from_iterable(conjunctions), pa.schema([(self.column, pairs.type)]))
             pairs = kernel.distinct_pairs(pairs.filter(values_of.satisfying(pairs.values, conjunctions)))
         return values_of.flat_series(pairs, compact, partitions_as_index, date_as_object)
 
@@ -304,7 +304,7 @@ class IndexBase:
         Values may have any type that `normalize_value` takes.
         """
         data = self.known()
-        removed = values_of.values_array(list(list_of_values), data.values.type, self.column).to_pylist()
+        removed = values_of.values_array(list(list_of_values), data.type, self.column).to_pylist()
         return self._unless_equal(data.select([Clause(self.column, "not in", tuple(removed))]), data, inplace)
 
     def _unless_equal(self, data: SecondaryIndex, old: SecondaryIndex, inplace: bool) -> Self:
@@ -373,7 +373,7 @@ def _pairs_to_merge(first: IndexBase, other: object) -> SecondaryIndex:
         )
     if other.column != first.column:
         raise InvalidInput(f"Trying to update an index on column {first.column!r} with one on {other.column!r}.")
-    if other.known().values.type != first.known().values.type:
+    if other.known().type != first.known().type:
         raise InvalidType(
             "Trying to update an index with different types: "
             f"the one on column {first.column!r} is {first.dtype}, the other {other.dtype}."

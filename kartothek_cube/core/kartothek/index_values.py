@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.arrow.literals import literal_array
 from kartothek_cube.core.arrow.pandas import to_frame
-from kartothek_cube.core.arrow.schema import literal_array, plain_type
+from kartothek_cube.core.arrow.schema import plain_type
 from kartothek_cube.core.arrow.sort_keys import group_starts
 from kartothek_cube.core.expressions.evaluate import Mask, matching_all
 from kartothek_cube.core.expressions.predicates import Clause, is_null
-from kartothek_cube.core.metadata.index import SecondaryIndex, index_type, run_starts
+from kartothek_cube.core.metadata.index import SecondaryIndex, index_of_pairs, index_type, run_starts
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def pairs_of(column: str, index_dct: Mapping[Any, Iterable[str]], data_type: pa.
             raise InvalidType(f"The index on column {column!r} needs a list of labels for each value, got {labels!r}.")
     lists = [list(labels) for labels in index_dct.values()]
     repeated = values.take(pa.array(np.repeat(np.arange(len(values)), list(map(len, lists)))))
-    return SecondaryIndex(column, repeated, label_array(chain.from_iterable(lists), column).dictionary_encode())
+    return index_of_pairs(column, repeated, label_array(chain.from_iterable(lists), column).dictionary_encode())
 
 
 def label_array(labels: Iterable[str], column: str) -> pa.Array:

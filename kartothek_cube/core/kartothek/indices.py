@@ -13,7 +13,7 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.pandas import to_frame
 from kartothek_cube.core.arrow.schema import plain_type
 from kartothek_cube.core.arrow.sort_keys import IntArray, expand_ranges, pack_one, take_rows
-from kartothek_cube.core.commit.commit import index_bytes, put_index
+from kartothek_cube.core.commit.commit import put_index
 from kartothek_cube.core.expressions.evaluate import matching_rows
 from kartothek_cube.core.expressions.predicates import check_constants, columns_of, parse_predicates
 from kartothek_cube.core.io.parquet import read_columns
@@ -22,6 +22,7 @@ from kartothek_cube.core.kartothek.index_values import label_array
 from kartothek_cube.core.metadata import index as kernel
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.naming import check_uuid
+from kartothek_cube.core.snapshots.index_file import index_bytes
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
 from kartothek_cube.typing import IntoPredicates, StoreLike
@@ -71,7 +72,7 @@ class PartitionIndex(IndexBase):
     @classmethod
     def of(cls, index: SecondaryIndex) -> Self:
         """Wrap a loaded index."""
-        return cls._new(column=index.column, data=index, dtype=index.values.type)
+        return cls._new(column=index.column, data=index, dtype=index.type)
 
 
 class ExplicitSecondaryIndex(IndexBase):
@@ -117,7 +118,7 @@ class ExplicitSecondaryIndex(IndexBase):
     @classmethod
     def of(cls, index: SecondaryIndex, key: str | None = None) -> Self:
         """Wrap a loaded index that has this file."""
-        return cls._new(column=index.column, data=index, dtype=index.values.type, index_storage_key=key)
+        return cls._new(column=index.column, data=index, dtype=index.type, index_storage_key=key)
 
     @staticmethod
     def from_v2(column: str, dct_or_str: str | IndexDict) -> ExplicitSecondaryIndex:
@@ -147,9 +148,8 @@ class ExplicitSecondaryIndex(IndexBase):
         table, _ = read_columns(open_instrumented(store), key, key.split("/", maxsplit=1)[0])
         stored = table.schema.field(self.column).type if self.column in table.column_names else pa.null()
         data_type = self.dtype or plain_type(stored)
-        data = kernel.index_from_table(table, self.column, data_type, key)
         # Without normalisation, the type of the index may be narrower than that of the file.
-        data = SecondaryIndex(self.column, data.values.cast(data_type), data.labels)
+        data = kernel.index_from_table(table, self.column, data_type, key).cast(data_type)
         return self._new(column=self.column, data=data, dtype=data_type, index_storage_key=key)
 
     def store(self, store: StoreLike, dataset_uuid: str) -> str:
@@ -346,7 +346,7 @@ def indices_as_frame(
         tuple(clause for clause in c if clause.column in indices) for c in parse_predicates(predicates) or ()
     )
     check_constants(
-        chain.from_iterable(indexed), pa.schema([(c, indices[c].known().values.type) for c in columns_of(indexed)])
+        chain.from_iterable(indexed), pa.schema([(c, indices[c].known().type) for c in columns_of(indexed)])
     )
     # A conjunction without a clause on an index is true for all rows.
     filters = indexed if indexed and all(indexed) else None

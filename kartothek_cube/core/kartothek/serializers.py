@@ -15,7 +15,8 @@ from kartothek_cube.core.expressions.evaluate import filter_table
 from kartothek_cube.core.expressions.predicates import Predicates, check_constants, columns_of, parse_predicates
 from kartothek_cube.core.io.csv import SEPARATOR, CsvFormat, csv_content
 from kartothek_cube.core.io.file_format import FileFormat
-from kartothek_cube.core.io.parquet import ParquetFormat, read_source
+from kartothek_cube.core.io.parquet import read_source
+from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.io.parquet_source import ParquetSource, open_file
 from kartothek_cube.core.io.reader import with_constants
 from kartothek_cube.core.kartothek.filters import (
@@ -248,7 +249,7 @@ def _read_rows(
         check_constants(chain.from_iterable(predicates or ()), schema, f" of the file {key!r}")
     table, rows = read_source(source, key, to_read, schema, predicates if pushdown else None)
     if predicates is not None:
-        mask = predicate_mask(table, predicates, strict)
+        mask = predicate_mask(table, predicates, False)
         table, rows = filter_table(table, mask), int(mask.sum())
     return with_constants(table, rows, columns, {}, schema)
 

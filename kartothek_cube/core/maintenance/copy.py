@@ -26,7 +26,6 @@ from kartothek_cube.core.maintenance.delete import is_own_key
 from kartothek_cube.core.maintenance.object_reader import ObjectReader
 from kartothek_cube.core.metadata.commit_log import (
     COMMITS_KEY,
-    MOVING_KEY,
     SCHEMA_KEY,
     Commit,
     CubeCommit,
@@ -34,19 +33,29 @@ from kartothek_cube.core.metadata.commit_log import (
     fingerprint,
     stored_chain,
 )
-from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, MARK_KEY, CubePart, pending_mark, records_after
-from kartothek_cube.core.metadata.document import Document, render_document
+from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, CubePart, records_after
+from kartothek_cube.core.metadata.document import OWN_PREFIX, STATE_KEYS, Document, render_document
+from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY, StatisticsReference, statistics_key
 from kartothek_cube.core.metadata.history_entry import encode_entry, entry_of, history_key
-from kartothek_cube.core.metadata.naming import check_uuid, document_key, index_key, is_data_key, new_id, schema_key
+from kartothek_cube.core.metadata.naming import (
+    check_uuid,
+    document_key,
+    index_key,
+    is_data_key,
+    new_id,
+    schema_key,
+)
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.schema_file import common_metadata_bytes, embedded_schemas
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.tag import Tag
+from kartothek_cube.core.metadata.txn import TXN_KEY
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
 from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.snapshots.document_store import StoredDocument, document_keys, find_document, put_document
-from kartothek_cube.core.snapshots.loader import Unseen, load_snapshot, snapshot_of
+from kartothek_cube.core.snapshots.loader import Unseen, load_snapshot, needs_ledger, snapshot_of
+from kartothek_cube.core.snapshots.statistics import existing_statistics
 from kartothek_cube.core.stores.contract import Store, Version, VersionMismatch
 from kartothek_cube.errors import AlreadyExists, CommitConflict, CorruptDocument, InvalidInput, KeyNotFound
 
@@ -84,6 +93,7 @@ def plan_copy(
     uuid: str,
     taken: frozenset[str],
     now: datetime,
+    statistics: StatisticsReference,
     *,
     embed: bool,
     tagged: Sequence[tuple[Tag, Document]] = (),
@@ -101,6 +111,8 @@ def plan_copy(
         Keys that must not be used.
     now : datetime
         For new keys of index files outside of the source's folder (UTC, naive).
+    statistics : StatisticsReference
+        Those of the source, as far as their files exist.
     embed : bool
         Whether the document embeds the schema and a commit list that begins here.
     tagged : sequence of (Tag, Document)
@@ -118,8 +130,13 @@ def plan_copy(
             if isinstance(key, str) and key not in files:
                 files[key] = _claim(_moved(key, snapshot.uuid, uuid) or index_key(uuid, column, now), used)
     copied = _moved_document(document, uuid, files)
-    own = (COMMITS_KEY, SCHEMA_KEY, MOVING_KEY, MARK_KEY, LEDGER_KEY)
-    metadata = {k: v for k, v in document.metadata.items() if k not in own}
+    # Of the library's own entries only these, and statistics, say something of the copy.
+    metadata = {
+        k: v for k, v in document.metadata.items() if not k.startswith(OWN_PREFIX) or k in (TXN_KEY, *STATE_KEYS)
+    }
+    files |= {statistics_key(snapshot.uuid, s.name): statistics_key(uuid, s.name) for s in statistics.stored}
+    if statistics != StatisticsReference():
+        metadata[STATISTICS_KEY] = statistics.render()
     commit = new_id() if embed else None
     if commit is not None:
         first = Commit(commit, None, fingerprint(copied.partitions), datetime.now(UTC))
@@ -283,7 +300,7 @@ def prepare_copy(
     """Plan the copy of a snapshot; errors as of `copy_dataset`. Nothing is written."""
     documents = [stored for key in document_keys(uuid) if (stored := find_document(target, key)) is not None]
     unseen = None
-    if documents and (pending_mark(documents[0].document) or LEDGER_KEY in documents[0].document.metadata):
+    if documents and needs_ledger(documents[0].document):
         # A write that is pending there is waited for or aborted, as by a commit.
         state = decided_state(target, uuid)
         documents, unseen = documents[1:], state.stored if isinstance(state, Unseen) else None
@@ -314,7 +331,8 @@ def prepare_copy(
     # embeds its schema.
     is_embedded = replaced is not None or not snapshot.has_foreign_commit
     now = datetime.now(UTC).replace(tzinfo=None)
-    plan = plan_copy(snapshot, uuid, taken, now, embed=is_embedded, tagged=tagged, renamed=renamed)
+    known = existing_statistics(source, snapshot)
+    plan = plan_copy(snapshot, uuid, taken, now, known, embed=is_embedded, tagged=tagged, renamed=renamed)
     if (old := replaced or unseen) is not None:
         kept = {k: v for k, v in old.document.metadata.items() if replaced is not None or k == LEDGER_KEY}
         records = records_after(None, uuid, None, "", kept)
@@ -402,7 +420,8 @@ def _get(store: Store, key: str) -> tuple[bytes | None, Version | None]:
 def publish_copy(copy: PreparedCopy) -> None:
     """Make a copy visible whose files are complete."""
     target, key, replaced = copy.target, copy.key, copy.target.replaced
-    _record_replaced(copy, replaced)
+    if replaced is not None:
+        _record_replaced(copy, replaced)
     (other,) = {*document_keys(target.uuid)} - {key}
     if replaced is None and target.store.contains(other):
         raise _created_meanwhile(target)
@@ -443,18 +462,12 @@ def as_part(copy: PreparedCopy, part: CubePart, write: CubeCommit) -> PreparedCo
     return replace(copy, plan=replace(plan, document=replace(plan.document, metadata=metadata), commit=commit))
 
 
-def _record_replaced(copy: PreparedCopy, replaced: StoredDocument | None) -> None:
+def _record_replaced(copy: PreparedCopy, replaced: StoredDocument) -> None:
     """Write a history entry for the files of the replaced dataset."""
     # It lets garbage collection count their age from the replacement. It has no parent, because
     # the copy has no snapshot to go back to.
     target, commit = copy.target, copy.plan.commit
     if commit is None:
-        return
-    if replaced is None:
-        if MARK_KEY in copy.plan.document.metadata:
-            new = copy.plan.document.partitions or empty_partitions()
-            entry = entry_of(commit, datetime.now(UTC), None, new.labels, new.labels)
-            target.store.put(history_key(target.uuid, commit), encode_entry(entry))
         return
     with suppress(CorruptDocument, KeyNotFound):  # an unreadable dataset needs no protection
         old = snapshot_of(target.store, replaced.document, replaced.key)

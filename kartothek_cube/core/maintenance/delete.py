@@ -66,15 +66,6 @@ class Deletion:
         return (self.history, self.garbage, self.indices, self.files, self.schemas, *documents, self.pending)
 
 
-def _named_indices(document: Document) -> set[str]:
-    return {key for key in document.indices.values() if isinstance(key, str)}
-
-
-def _named_files(document: Document) -> set[str]:
-    columns = document.partitions.files.values() if document.partitions is not None else ()
-    return {key for column in columns for key in column.to_pylist() if key is not None}
-
-
 def _owner_of(key: str) -> str:
     """The uuid of the dataset to which a key would belong."""
     return key.partition("/")[0].partition(".")[0]
@@ -93,10 +84,10 @@ def plan_deletion(
     ``keys`` are those below ``<uuid>/``, ``others`` the uuids of other datasets, whose files stay.
     """
     own_documents = document_keys(uuid)
-    indices = set().union(*(_named_indices(d) for d in documents)) - {*own_documents}
+    indices = set().union(*(d.index_files for d in documents)) - {*own_documents}
     # Every data file in the folder of an implicit dataset is a partition.
     implicit = () if all(d.partitions is not None for d in documents) else (key for key in keys if is_data_key(key))
-    files = set().union(implicit, *(_named_files(d) for d in documents)) - indices - {*own_documents}
+    files = set().union(implicit, *(d.files for d in documents)) - indices - {*own_documents}
     tables = {table for d in documents if d.partitions is not None for table in d.partitions.files}
     folders = own_folders(uuid, tables, keys)
     inside = {key for key in keys if key.startswith(folders)}
@@ -144,7 +135,7 @@ def find_deletion(store: Store, uuid: str) -> Deletion:
         raise ReadOnlyStore(f"The store {store.name} cannot be written to, so dataset {uuid!r} cannot be deleted.")
     first, twin = find_documents(store, uuid)
     documents = [first.document] if twin is None else [first.document, twin.document]
-    named = set().union(*(_named_indices(d) | _named_files(d) for d in documents))
+    named = set().union(*(d.index_files | d.files for d in documents))
     for key in named:
         check_named_key(key, uuid)
     keys = store.list(f"{uuid}/", recursive=True).keys

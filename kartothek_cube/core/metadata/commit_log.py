@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +38,8 @@ SCHEMA_KEY = "kartothek_cube.schema"
 # follow.
 MOVING_KEY = "kartothek_cube.moving"
 LENGTH = 32
+# Of fewer texts a list of Python is hashed sooner than Arrow has joined them.
+_MANY = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,10 @@ def _digest(columns: Iterable[tuple[str, pa.Array]]) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for name, column in columns:
         digest.update(name.encode() + b"\0")
+        if len(column) < _MANY:
+            few = column.cast(pa.binary()).to_pylist()
+            digest.update(b"\0".join(b"\x01" if text is None else text for text in few))
+            continue
         # All texts as one, joined by Arrow: no Python object per label.
         texts = column.cast(pa.large_string()).fill_null("\x01")
         whole = pa.LargeListArray.from_arrays(pa.array([0, len(texts)], type=pa.int64()), texts)
@@ -99,7 +106,7 @@ def _digest(columns: Iterable[tuple[str, pa.Array]]) -> str:
 def chain_of(metadata: Mapping[str, Any]) -> tuple[Commit, ...]:
     """The chain in the metadata of a document, oldest first; empty if missing or unreadable."""
     try:
-        return tuple(_decoded(*entry) for entry in json.loads(metadata[COMMITS_KEY]))
+        return _chain_in(metadata[COMMITS_KEY])
     except (LookupError, TypeError, ValueError, OverflowError, RecursionError):
         return ()
 
@@ -110,6 +117,12 @@ def stored_chain(data: bytes, key: str) -> tuple[Commit, ...]:
         return chain_of(parse_document(data, key).metadata)
     except (CorruptDocument, Unsupported):
         return ()
+
+
+@lru_cache(maxsize=256)
+def _chain_in(text: str) -> tuple[Commit, ...]:
+    # A commit asks for the chains of two documents, seven times.
+    return tuple(_decoded(*entry) for entry in json.loads(text))
 
 
 def _decoded(

@@ -21,7 +21,10 @@ from kartothek_cube.core.metadata.partitions import (
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Unsupported
 
 __all__ = [
+    "DROPPED_KEY",
+    "LAYOUT_KEY",
     "OWN_PREFIX",
+    "STATE_KEYS",
     "Document",
     "check_user_metadata",
     "check_version",
@@ -94,6 +97,10 @@ def _too_large(data: bytes, limit: int) -> ValueError:
 VERSION = 4
 
 OWN_PREFIX = "kartothek_cube."
+LAYOUT_KEY = f"{OWN_PREFIX}layout"
+DROPPED_KEY = f"{OWN_PREFIX}dropped"
+# Of the library's own entries those that describe a state: tags and copies have them, too.
+STATE_KEYS = (LAYOUT_KEY, DROPPED_KEY)
 
 # More deeply nested values can be parsed, but neither copied nor rendered again.
 _DEEPEST = 100

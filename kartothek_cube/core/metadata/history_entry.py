@@ -16,6 +16,7 @@ import zstandard
 from kartothek_cube.core.arrow.sort_keys import IntArray
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY, CubeCommit
 from kartothek_cube.core.metadata.document import Document, decompress
+from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.schema_file import embedded_schemas
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -118,7 +119,7 @@ def entry_of(
     if len(gone):
         positions = np.flatnonzero(pc.is_in(base.partitions.labels, value_set=gone).to_numpy(zero_copy_only=False))
     parent = None if base.has_foreign_commit else base.chain[-1].id
-    metadata = {k: v for k, v in base.document.metadata.items() if k != COMMITS_KEY}
+    metadata = {k: v for k, v in base.document.metadata.items() if k not in (COMMITS_KEY, STATISTICS_KEY)}
     metadata[SCHEMA_KEY] = embedded_schemas(base.schemas)
     before = DocumentHeader(base.partition_keys, base.document.indices, metadata, base.document.partitions is not None)
     return HistoryEntry(commit, parent, time, added, base.partitions.take(positions), pa.array(positions), before, cube)
@@ -166,7 +167,9 @@ def document_before_all(entries: Sequence[HistoryEntry], after: Document) -> Doc
     header = entries[-1].before
     assert header is not None
     partitions = _listed(columns, order)
-    return Document(after.uuid, header.metadata, header.partition_keys, header.indices, partitions)
+    # Files never change, so what is known of them now holds for the older state, too.
+    metadata = {**{k: v for k, v in after.metadata.items() if k == STATISTICS_KEY}, **header.metadata}
+    return Document(after.uuid, metadata, header.partition_keys, header.indices, partitions)
 
 
 def _listed(columns: Sequence[PartitionColumns], order: IntArray) -> PartitionColumns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -11,6 +12,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.arrow.label_lists import (
+    compacted,
+    concat_lists,
+    interned,
+    joined,
+    labels_of,
+    lists_of_one,
+    names_of,
+    number_of_labels,
+    packed,
+    without_labels,
+)
 from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one
 from kartothek_cube.core.arrow.types import normal_type
 from kartothek_cube.core.expressions.evaluate import MANY, Mask, can_be_searched, matching_all, matching_ranges
@@ -19,15 +32,17 @@ from kartothek_cube.errors import CorruptData, InvalidInput, Unsupported
 
 __all__ = [
     "INDEX_ROWS",
+    "LABELS",
     "SecondaryIndex",
     "build_index",
     "column_index",
     "distinct_pairs",
     "distinct_values",
     "drop_labels",
+    "grouped",
     "index_from_table",
     "index_labels",
-    "index_table",
+    "index_of_pairs",
     "index_type",
     "keep_labels",
     "merge_indices",
@@ -37,72 +52,133 @@ __all__ = [
 # Rows of a row group of an index file: reads with predicates decode only matching row groups.
 INDEX_ROWS = 10_000
 
-_LABELS = "partition"
+# Searching the place of one value takes as long as sorting so many.
+_MERGED = 100
+# The column of the lists in an index file.
+LABELS = "partition"
 
 
 @dataclass(frozen=True, slots=True)
 class SecondaryIndex:
     """Pairs of a value of ``column`` and the label of a partition that holds it.
 
-    Row *i* of ``values`` and ``labels`` is pair *i*. ``labels`` is a dictionary array: a label of
-    many pairs is stored once. Nulls are never in an index.
+    Attributes
+    ----------
+    column : str
+        The indexed column.
+    keys : pyarrow.Array
+        Values without nulls; in an index that is `grouped`, each once, ascending.
+    lists : pyarrow.DictionaryArray
+        For each key the list of its labels. Equal lists exist once, and so does a label of many
+        lists: a million pairs may be some kilobytes.
     """
 
     column: str
-    values: pa.Array
-    labels: pa.DictionaryArray
-    # Whether values ascend; cached, as every query of a cached index needs it.
+    keys: pa.Array
+    lists: pa.DictionaryArray
+    # Whether keys ascend; cached, as every query of a cached index needs it.
     _ascends: bool | None = field(default=None, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.keys) if self._is_flat else int(number_of_labels(self.lists).sum())
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of the values."""
+        return self.keys.type
+
+    @property
+    def values(self) -> pa.Array:
+        """The value of each pair."""
+        if self._is_flat:
+            return self.keys
+        return self.keys.take(pa.array(np.repeat(np.arange(len(self.keys)), number_of_labels(self.lists))))
+
+    @property
+    def labels(self) -> pa.DictionaryArray:
+        """The label of each pair; a label of many pairs is stored once."""
+        return labels_of(self.lists)
+
+    @property
+    def _is_flat(self) -> bool:
+        """Whether every key has one label."""
+        return len(self.lists.dictionary) == len(self.lists.dictionary.flatten())
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Compressed Arrow IPC, as pickles travel to executors.
-        table, sink = pa.table({"values": self.values, "labels": self.labels}), pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-            writer.write_table(table)
-        return _from_bytes, (self.column, bytes(sink.getvalue()))
+        batch = pa.RecordBatch.from_arrays([self.keys, self.packed().lists], names=["keys", "lists"])
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_batch(batch)
+        return SecondaryIndex.from_bytes, (self.column, bytes(sink.getvalue()))
+
+    @staticmethod
+    def from_bytes(column: str, data: bytes) -> SecondaryIndex:
+        """The index that a pickle has."""
+        keys, lists = pa.ipc.open_stream(data).read_next_batch().columns
+        return SecondaryIndex(column, keys, cast("pa.DictionaryArray", lists))
 
     def select(self, clauses: Sequence[Clause]) -> SecondaryIndex:
         """The pairs whose value satisfies all clauses."""
-        if len(self) <= MANY or not can_be_searched(clauses) or not self._is_ascending():
-            return self.filter(matching_all(self.values, clauses))
-        pieces = [self._slice(low, high) for low, high in matching_ranges(self.values, clauses)]
-        return pieces[0] if len(pieces) == 1 else merge_indices(pieces or [self._slice(0, 0)])
-
-    def _slice(self, low: int, high: int) -> SecondaryIndex:
-        return SecondaryIndex(self.column, self.values.slice(low, high - low), self.labels.slice(low, high - low))
+        if len(self.keys) <= MANY or not can_be_searched(clauses) or not self._is_ascending():
+            return self.where(matching_all(self.keys, clauses))
+        ranges = matching_ranges(self.keys, clauses)
+        return self.take(np.concatenate([np.zeros(0, dtype=np.int64), *(np.arange(low, high) for low, high in ranges)]))
 
     def _is_ascending(self) -> bool:
         if self._ascends is None:
-            ascends = pc.all(pc.less_equal(self.values[:-1], self.values[1:])).as_py()
-            object.__setattr__(self, "_ascends", bool(ascends and not _is_null(self.values).any()))
+            ascends = pc.all(pc.less_equal(self.keys[:-1], self.keys[1:])).as_py()
+            object.__setattr__(self, "_ascends", bool(ascends and not _is_null(self.keys).any()))
         return bool(self._ascends)
+
+    def where(self, mask: Mask) -> SecondaryIndex:
+        """The keys where the mask is true, with all of their labels."""
+        picked = pa.array(mask)
+        return SecondaryIndex(self.column, self.keys.filter(picked), self.lists.filter(picked))
+
+    def take(self, rows: IntArray) -> SecondaryIndex:
+        """The keys of these rows, with all of their labels."""
+        picked = pa.array(rows)
+        return SecondaryIndex(self.column, self.keys.take(picked), self.lists.take(picked))
+
+    def slice(self, start: int, length: int) -> SecondaryIndex:
+        """The keys of a range of rows, with all of their labels."""
+        return SecondaryIndex(self.column, self.keys.slice(start, length), self.lists.slice(start, length))
+
+    def packed(self) -> SecondaryIndex:
+        """The same, without lists and labels that no key has."""
+        return SecondaryIndex(self.column, self.keys, packed(self.lists))
+
+    def compacted(self) -> SecondaryIndex:
+        """The same, where equal lists exist once."""
+        return SecondaryIndex(self.column, self.keys, compacted(self.lists))
 
     def filter(self, mask: Mask) -> SecondaryIndex:
         """The pairs where the mask is true."""
-        picked = pa.array(mask)
-        return SecondaryIndex(self.column, self.values.filter(picked), self.labels.filter(picked))
+        return self.where(mask) if self._is_flat else index_of_pairs(self.column, self.values, self.labels).where(mask)
+
+    def cast(self, data_type: pa.DataType) -> SecondaryIndex:
+        """The same pairs with values of this type."""
+        return SecondaryIndex(self.column, self.keys.cast(data_type), self.lists)
 
     def positions(self, all_labels: pa.Array) -> IntArray:
         """For each pair the position of its label in ``all_labels``, -1 where it is missing."""
-        if not len(self):
+        if not len(self.keys):
             return np.zeros(0, dtype=np.int64)
-        codes = pc.fill_null(pc.index_in(self.labels.dictionary, value_set=all_labels), -1)
-        positions: IntArray = codes.to_numpy().astype(np.int64)[self.labels.indices.to_numpy()]
+        labels = self.labels
+        codes = pc.fill_null(pc.index_in(labels.dictionary, value_set=all_labels), -1)
+        positions: IntArray = codes.to_numpy().astype(np.int64)[labels.indices.to_numpy()]
         return positions
 
 
-def _from_bytes(column: str, data: bytes) -> SecondaryIndex:
-    table = pa.ipc.open_stream(data).read_all().combine_chunks()
-    values, labels = (c.chunk(0) if c.num_chunks else pa.array([], type=c.type) for c in table.columns)
-    return SecondaryIndex(column, values, cast("pa.DictionaryArray", labels))
+def index_of_pairs(column: str, values: pa.Array, labels: pa.DictionaryArray) -> SecondaryIndex:
+    """An index of a value and a label for each pair; neither has nulls."""
+    return SecondaryIndex(column, values, lists_of_one(labels))
 
 
 def index_type(data_type: pa.DataType, column: str, dataset: str | None = None) -> pa.DataType:
     """The type of an index on a column of this type."""
-    if column == _LABELS:
+    if column == LABELS:
         place = f" in dataset {dataset}" if dataset else ""
         raise InvalidInput(
             f"A column called {column!r} cannot be indexed{place}: index files use the name themselves. Rename it."
@@ -120,7 +196,7 @@ def build_index(column: str, data_type: pa.DataType, entries: Iterable[tuple[pa.
     values = pa.concat_arrays([v for v, _ in pairs]) if pairs else pa.array([], type=data_type)
     codes = np.repeat(np.arange(len(pairs), dtype=np.int32), [len(v) for v, _ in pairs])
     labels = pa.array([label for _, label in pairs], type=pa.string())
-    return SecondaryIndex(column, values, pa.DictionaryArray.from_arrays(pa.array(codes, type=pa.int32()), labels))
+    return index_of_pairs(column, values, pa.DictionaryArray.from_arrays(pa.array(codes, type=pa.int32()), labels))
 
 
 def column_index(column: str, values: pa.Array | pa.ChunkedArray, labels: pa.Array) -> SecondaryIndex:
@@ -128,37 +204,66 @@ def column_index(column: str, values: pa.Array | pa.ChunkedArray, labels: pa.Arr
     values = pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) and values.num_chunks else values
     values = pa.array([], type=values.type) if isinstance(values, pa.ChunkedArray) else values
     codes = pa.array(np.arange(len(labels), dtype=np.int32))
-    pairs = SecondaryIndex(column, values, pa.DictionaryArray.from_arrays(codes, labels))
+    pairs = index_of_pairs(column, values, pa.DictionaryArray.from_arrays(codes, labels))
     null = _is_null(values)
-    return pairs.filter(~null) if null.any() else pairs
+    return pairs.where(~null) if null.any() else pairs
 
 
 def merge_indices(indices: Sequence[SecondaryIndex]) -> SecondaryIndex:
     """All pairs of several indices on one column; their types must agree."""
     first = indices[0]
-    unified: Any = pa.chunked_array([i.labels for i in indices]).unify_dictionaries().combine_chunks()
-    labels = unified.chunk(0) if isinstance(unified, pa.ChunkedArray) else unified
-    values = pa.concat_arrays([i.values.cast(first.values.type) for i in indices])
-    return SecondaryIndex(first.column, values, cast("pa.DictionaryArray", labels))
+    keys = pa.concat_arrays([i.keys.cast(first.type) for i in indices])
+    return SecondaryIndex(first.column, keys, concat_lists([i.lists for i in indices]))
+
+
+def grouped(index: SecondaryIndex) -> SecondaryIndex:
+    """The same pairs with each value once, ascending."""
+    keys = index.keys
+    ascends = pc.less(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
+    if ascends.all():
+        return index
+    order = _ascending_order(keys, int(np.argmin(ascends)) + 1)
+    keys, lists = keys.take(order), index.lists.take(order)
+    starts = run_starts(keys)
+    if len(starts) < len(keys):
+        keys, lists = keys.take(pa.array(starts)), joined(lists, starts)
+    return SecondaryIndex(index.column, keys, lists)
+
+
+def _ascending_order(keys: pa.Array, first: int) -> pa.Array:
+    """The positions of the keys, stably sorted; those before ``first`` ascend."""
+    added = pc.sort_indices(keys[first:]).to_numpy().astype(np.int64) + first
+    if _MERGED * len(added) > first:
+        return pc.sort_indices(keys)
+    # A commit adds few values to many, which are not sorted again.
+    if pt.is_primitive(keys.type):
+        numbers = keys.to_numpy(zero_copy_only=False)
+        places = np.searchsorted(numbers[:first], numbers[added], side="right")
+    else:
+        texts = keys.cast(pa.binary())  # Arrow orders texts by their bytes
+        new = texts.take(pa.array(added)).to_pylist()
+        places = np.array([bisect_right(range(first), text, key=lambda i: texts[i].as_py()) for text in new])
+    return pa.array(np.insert(np.arange(first), places, added))
 
 
 def drop_labels(index: SecondaryIndex, removed: pa.Array) -> SecondaryIndex:
     """The index without the pairs of these labels."""
-    gone = pc.is_in(index.labels.dictionary, value_set=removed).to_numpy(zero_copy_only=False)
+    gone = pc.is_in(names_of(index.lists), value_set=removed).to_numpy(zero_copy_only=False)
     if not gone.any():
         return index
-    return index.filter(~gone[index.labels.indices.to_numpy()])
+    left = SecondaryIndex(index.column, index.keys, without_labels(index.lists, gone))
+    return left.where(left.lists.is_valid().to_numpy(zero_copy_only=False))
 
 
 def keep_labels(index: SecondaryIndex, kept: pa.Array) -> SecondaryIndex:
     """The index without the pairs of all other labels."""
-    labels = index.labels.dictionary
+    labels = names_of(index.lists)
     return drop_labels(index, labels.filter(pc.invert(pc.is_in(labels, value_set=kept))))
 
 
 def index_labels(index: SecondaryIndex) -> pa.Array:
     """The distinct labels of the pairs, sorted."""
-    labels = pc.unique(index.labels.dictionary.take(pc.unique(index.labels.indices)))
+    labels = pc.unique(names_of(index.packed().lists))
     return labels.take(pc.array_sort_indices(labels))
 
 
@@ -166,21 +271,11 @@ def distinct_pairs(index: SecondaryIndex) -> SecondaryIndex:
     """The distinct pairs, sorted by value and then label; the dictionary is `index_labels`."""
     names = index_labels(index)
     codes = index.positions(names)
-    keys = pack_one(pa.table({"value": index.values, "label": codes}), ["value", "label"])
+    values = index.values
+    keys = pack_one(pa.table({"value": values, "label": codes}), ["value", "label"])
     _, first = np.unique(keys, return_index=True)
     labels = pa.DictionaryArray.from_arrays(pa.array(codes[first].astype(np.int32)), names)
-    return SecondaryIndex(index.column, index.values.take(pa.array(first)), labels)
-
-
-def index_table(index: SecondaryIndex) -> pa.Table:
-    """The index as its file has it: distinct values, sorted, each with the list of its labels."""
-    order = np.asarray(pc.sort_indices(index.values))
-    values = index.values.take(pa.array(order))
-    starts = run_starts(values)
-    offsets = pa.array(np.append(starts, len(values)), type=pa.int32())
-    labels = index.labels.take(pa.array(order)).cast(pa.string())
-    lists = pa.ListArray.from_arrays(offsets, labels)
-    return pa.table([values.take(pa.array(starts)), lists], names=[index.column, _LABELS])
+    return index_of_pairs(index.column, values.take(pa.array(first)), labels)
 
 
 def run_starts(values: pa.Array) -> IntArray:
@@ -192,25 +287,38 @@ def run_starts(values: pa.Array) -> IntArray:
 
 
 def index_from_table(table: pa.Table, column: str, data_type: pa.DataType, key: str) -> SecondaryIndex:
-    """The reverse of `index_table`, for files of any writer."""
+    """The pairs of an index file of any writer: values, each with the list of its labels."""
     # Other writers leave large strings, any order of values, and values that occur twice.
-    if column not in table.column_names or _LABELS not in table.column_names:
+    if column not in table.column_names or LABELS not in table.column_names:
         raise CorruptData(
-            f"The index file {key} should have the columns {column!r} and {_LABELS!r}, but has {table.column_names}."
+            f"The index file {key} should have the columns {column!r} and {LABELS!r}, but has {table.column_names}."
         )
     try:
-        values = table.column(column).cast(normal_type(data_type))
-        lists: Any = table.column(_LABELS).combine_chunks()
+        keys = pa.concat_arrays(table.column(column).cast(normal_type(data_type)).chunks or [pa.array([], data_type)])
+        lists: Any = table.column(LABELS).combine_chunks()
         lists = pa.concat_arrays(lists.chunks) if isinstance(lists, pa.ChunkedArray) else lists
         counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-        labels = lists.flatten().cast(pa.string())
-        repeated = values.combine_chunks().take(pa.array(np.repeat(np.arange(len(values)), counts)))
-        valid = ~(_is_null(repeated) | _is_null(labels))
-        if not valid.all():
-            repeated, labels = repeated.filter(pa.array(valid)), labels.filter(pa.array(valid))
-        return SecondaryIndex(column, repeated, labels.dictionary_encode())
+        labels = _coded(lists.flatten())
+        null_key, null_label = _is_null(keys), labels.is_null().to_numpy(zero_copy_only=False)
+        if null_key.any() or null_label.any():
+            rows = np.repeat(np.arange(len(keys)), counts)
+            kept = ~(null_key[rows] | null_label)
+            labels, counts = labels.filter(pa.array(kept)), np.bincount(rows[kept], minlength=len(keys))
+        filled = np.flatnonzero(counts)
+        offsets = np.concatenate(([0], np.cumsum(counts[filled])))
+        whole = pa.ListArray.from_arrays(pa.array(offsets, type=pa.int32()), labels)
+        return SecondaryIndex(column, keys.take(pa.array(filled)), interned(whole))
     except pa.ArrowException as error:
         raise CorruptData(f"The file {key} is no index on {column!r}, which is {data_type}: {error}") from error
+
+
+def _coded(labels: pa.Array) -> pa.DictionaryArray:
+    """Labels as codes of texts, as they were read or encoded here."""
+    is_coded = labels.type == pa.dictionary(pa.int32(), pa.string())
+    if is_coded and isinstance(labels, pa.DictionaryArray) and not labels.dictionary.null_count:
+        labels.validate(full=True)  # Arrow reads any code from a damaged file
+        return labels
+    return labels.cast(pa.string()).dictionary_encode()
 
 
 def _is_null(values: pa.Array) -> Mask:

@@ -33,6 +33,7 @@ DOCUMENT_SUFFIX = ".by-dataset-metadata"
 JSON_SUFFIX = f"{DOCUMENT_SUFFIX}.json"
 MSGPACK_SUFFIX = f"{DOCUMENT_SUFFIX}.msgpack.zstd"
 SCHEMA_FILE = "_common_metadata"
+STATISTICS_FOLDER = "_statistics"
 
 _UUID = re.compile(r"[a-zA-Z0-9+\-_]+")
 
@@ -122,7 +123,8 @@ def is_data_key(key: str) -> bool:
     False
     """
     parts = key.split("/")
-    return len(parts) > 2 and parts[1] != "indices" and key.endswith(DATA_SUFFIX) and not key.endswith(INDEX_SUFFIX)
+    is_data = len(parts) > 2 and parts[1] not in ("indices", STATISTICS_FOLDER) and key.endswith(DATA_SUFFIX)
+    return is_data and not key.endswith(INDEX_SUFFIX)
 
 
 def schema_key(uuid: str, table: str = SINGLE_TABLE) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.arrow.column_bounds import has_bounds
 from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one
 from kartothek_cube.core.expressions.evaluate import MANY, can_be_searched, matching_all, matching_ranges
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.metadata.commit_log import Commit, chain_of, is_foreign
 from kartothek_cube.core.metadata.cube_writes import CubeMark
 from kartothek_cube.core.metadata.document import Document
+from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.partition_values import partition_table, partition_type
@@ -177,6 +179,12 @@ class Snapshot:
         """Whether the last writer does not know commit ids."""
         return is_foreign(self.document.metadata, self.document.partitions)
 
+    def is_same_state(self, other: Snapshot) -> bool:
+        """Whether another snapshot certainly has the same files."""
+        # A dataset whose document lists no partitions changes without its document.
+        is_listed = self.document.partitions is not None
+        return is_listed and self.uuid == other.uuid and self.token is not None and self.token == other.token
+
     def physical_partitions(self, columns: Sequence[str] | None = None) -> IntArray:
         """A number per partition, equal for equal values of these partition keys (default: all)."""
         keys = [c for c in (self.partition_keys if columns is None else columns) if c in self.values.column_names]
@@ -193,6 +201,14 @@ class Snapshot:
         positions, ascending = self.partitions.derived(("ascending", column), self.values, lambda: _ascending(values))
         ranges = [positions[low:high] for low, high in matching_ranges(ascending, clauses)]
         return np.sort(np.concatenate(ranges)) if ranges else np.zeros(0, dtype=np.int64)
+
+    def columns_with_statistics(self, columns: Iterable[str]) -> list[str]:
+        """Those of some columns, ascending, of which only statistics may exclude files."""
+        if STATISTICS_KEY not in self.document.metadata:
+            return []
+        types = {f.name: f.type for schema in self.schemas.values() for f in schema}
+        others = {*columns} - {*self.partition_keys} - self.pruning_columns
+        return sorted(c for c in others if c in types and has_bounds(types[c]))
 
     def with_indices(self, indices: Mapping[str, SecondaryIndex]) -> Snapshot:
         """The same with more indices loaded."""

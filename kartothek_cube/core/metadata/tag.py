@@ -11,7 +11,7 @@ import msgspec
 import zstandard
 
 from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY
-from kartothek_cube.core.metadata.document import Document, decompress, parse_document, render_document
+from kartothek_cube.core.metadata.document import STATE_KEYS, Document, decompress, parse_document, render_document
 from kartothek_cube.core.metadata.naming import new_id, quote, unquote
 from kartothek_cube.core.metadata.schema_file import embedded_schemas
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -273,7 +273,8 @@ def state_document(snapshot: Snapshot) -> Document:
     """The whole state of a dataset as one document that needs no other object to be read."""
     document = snapshot.document
     # The chain of commits and other records of ours tell about the newest state only.
-    metadata = {**document.user_metadata, SCHEMA_KEY: embedded_schemas(snapshot.schemas)}
+    records = {k: document.metadata[k] for k in STATE_KEYS if k in document.metadata}
+    metadata = {**document.user_metadata, **records, SCHEMA_KEY: embedded_schemas(snapshot.schemas)}
     indices = {column: None if column in snapshot.lost else key for column, key in document.indices.items()}
     return replace(
         document,

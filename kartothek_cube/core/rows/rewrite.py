@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.sort_keys import sorted_table
 from kartothek_cube.core.commit.dataset_write import stage_prepared
 from kartothek_cube.core.io.file_figures import FileFigures, file_figures, format_like, grouped_like
 from kartothek_cube.core.io.reader import FileRequest, read_rows
@@ -19,6 +20,7 @@ from kartothek_cube.core.rows.edits import Found, RowEdit
 from kartothek_cube.core.runtime.executor import READ_FILES, Executor, map_files
 from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, layout_of
 from kartothek_cube.core.write.input_rows import InputPartition
 from kartothek_cube.core.write.prepare import WriteRequest, prepare
 from kartothek_cube.core.write.receipt import PartitionRows, Receipt
@@ -49,6 +51,8 @@ class RewriteSpec:
         The columns of the cube that the dataset belongs to.
     is_seed : bool
         Whether it says which cells the cube has.
+    layout : DatasetLayout
+        The layout on record.
     """
 
     uuid: str
@@ -58,6 +62,7 @@ class RewriteSpec:
     index_columns: tuple[str, ...]
     cube: CubeColumns | None
     is_seed: bool = False
+    layout: DatasetLayout = NO_LAYOUT
 
     @property
     def stored(self) -> list[str]:
@@ -72,7 +77,7 @@ class RewriteSpec:
     def staging(self, key: str, figures: FileFigures) -> StageRequest:
         """How the file is written that takes the place of ``key``."""
         like = format_like([key], [figures], len(self.stored), adaptive=self.cube is not None)
-        file_format, keys = grouped_like(like, figures), self.partition_keys
+        file_format, keys = self.layout.format(grouped_like(like, figures)), self.partition_keys
         return StageRequest(self.uuid, keys, self.index_columns, self.sort_columns, file_format, self.table)
 
 
@@ -101,7 +106,8 @@ def rewrite_spec(base: Snapshot) -> RewriteSpec:
     indexed = tuple(sorted(base.secondary_columns))
     metadata = base.document.metadata
     cube = cube_columns(metadata)
-    return RewriteSpec(base.uuid, table, schema, base.partition_keys, indexed, cube, is_seed_dataset(metadata))
+    is_seed, layout = is_seed_dataset(metadata), layout_of(metadata, base.uuid).within(schema.names)
+    return RewriteSpec(base.uuid, table, schema, base.partition_keys, indexed, cube, is_seed, layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +206,10 @@ def _rewrite(store: Store, spec: RewriteSpec, edit: RowEdit, new_rows: WriteRequ
     # The values as the path of a file has them: a label of another library may say anything.
     texts = dict(decode_key(file.key).pairs)
     label = label_of([(column, texts[column]) for column in spec.partition_keys], new_id())
-    part = PartitionRows(file.values, label, after.kept.select(spec.stored))
+    kept = after.kept.select(spec.stored)
+    # Updates may have changed the order. Files of a cube stay in the order that they have.
+    if spec.cube is None and spec.layout.sort_by:
+        kept = sorted_table(kept, spec.layout.sort_by)
+    part = PartitionRows(file.values, label, kept)
     receipt = stage_part(store, spec.staging(file.key, figures), part, spec.schema)
     return Rewritten(file.label, receipt, moved, tuple(added))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -14,7 +14,7 @@ from kartothek_cube.core.arrow.spool import Spool
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.dataset_write import stage_data
 from kartothek_cube.core.expressions.evaluate import Mask
-from kartothek_cube.core.io.parquet import AdaptiveParquetFormat
+from kartothek_cube.core.io.parquet_format import AdaptiveParquetFormat
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.rows.edits import RowEdit
 from kartothek_cube.core.rows.report import RowsReport
@@ -182,7 +182,8 @@ def stage_rows(
         rows = moved.table()
         everything = np.ones(rows.num_rows, dtype=bool)
         blocks = chain(_blocks(rows, everything, limit), _blocks(plan.source, plan.is_new, limit))
-        added = (*_stage_added(store, plan, blocks), *landed, *inserted)
+        new = ({"data": {plan.spec.table: with_all_columns(rows, plan.spec.schema)}} for rows in blocks)
+        added = (*stage_data(store, new_rows_request(plan), new).receipts, *landed, *inserted)
     report = replace(
         _report(plan),
         inserted=plan.inserted + sum(receipt.rows for receipt in inserted),
@@ -202,12 +203,6 @@ def stage_rows(
         places=places,
     )
     return StagedRows(change, replace(report, commit=change.commit))
-
-
-def _stage_added(store: Store, plan: RowsPlan, tables: Iterable[pa.Table]) -> tuple[Receipt, ...]:
-    """New files in the partitions that the rows name."""
-    items = ({"data": {plan.spec.table: with_all_columns(rows, plan.spec.schema)}} for rows in tables)
-    return stage_data(store, new_rows_request(plan), items).receipts
 
 
 def new_rows_request(plan: RowsPlan) -> WriteRequest:

@@ -17,7 +17,7 @@ from kartothek_cube.core.arrow.sort_keys import take_rows
 from kartothek_cube.core.commit.dataset_write import stage_prepared
 from kartothek_cube.core.expressions.evaluate import Mask
 from kartothek_cube.core.expressions.predicates import Clause, Predicates
-from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.naming import data_key, new_id
 from kartothek_cube.core.rows.edits import EditedRows, Found, MergeRows, WhenMatched
@@ -283,15 +283,19 @@ def stage_new_rows(
     """Write the files of the rows that a merge inserts."""
     work = partial(_stage, store, source, write, plan.spec.table, plan.spec.schema)
     items = list(_bundles(source, plan.is_new, chunk_bytes()))
-    staged = map_files(work, items, executor=executor, heavy=True, store=store, weight=_weight, phase=_INSERT)
+    staged = map_files(
+        work,
+        items,
+        executor=executor,
+        heavy=True,
+        store=store,
+        weight=lambda bundle: 2 * max(new.file.nbytes for new in bundle),
+        phase=_INSERT,
+    )
     return list(chain.from_iterable(staged))
 
 
 _INSERT = Phase("write", "files")
-
-
-def _weight(items: Sequence[_NewRows]) -> int:
-    return 2 * max(item.file.nbytes for item in items)
 
 
 def _bundles(source: SourceFiles, is_new: Mask, limit: int) -> Iterator[tuple[_NewRows, ...]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from kartothek_cube.core.runtime.progress import Progress
 from kartothek_cube.errors import InvalidInput, InvalidType
@@ -67,6 +67,15 @@ class Options:
     progress : bool | Callable[[Progress], object] | None
         ``True`` shows a bar, on a terminal and in notebooks (needs the extra ``progress``); a
         function is called repeatedly with a `Progress`.
+    statistics : bool | Sequence[str]
+        The columns of which writes keep the least and the greatest value of each file, so that
+        reads open fewer files: ``True``, the first 64 of numbers, dates, times and short texts,
+        dimensions before others; or their names; ``False``, none. A name that a dataset does not
+        have is passed over.
+    target_file_bytes : int | None
+        The size at which writes of rows cut files, each a partition of its own; a new dataset keeps
+        it on record. Default: what is on record, else files are not cut. Files with labels that you
+        chose are never cut. See the page *Layout*.
     """
 
     threads: int | None = None
@@ -77,16 +86,26 @@ class Options:
     grace: timedelta = timedelta(days=1)
     retain: timedelta = timedelta(days=7)
     progress: bool | Callable[[Progress], object] | None = False
+    statistics: bool | Sequence[str] = True
+    target_file_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if self.threads is not None:
             _check_int("threads", self.threads, 1)
         _check_int("bytes_in_flight", self.bytes_in_flight, 1)
+        if self.target_file_bytes is not None:
+            _check_int("target_file_bytes", self.target_file_bytes, 1)
         _check_int("commit_retries", self.commit_retries, 0)
         _check_type("require_atomic", self.require_atomic, bool)
         _check_duration("patience", self.patience)
         _check_duration("grace", self.grace)
         _check_duration("retain", self.retain)
+        chosen: Any = self.statistics
+        if not isinstance(chosen, bool):
+            is_list = isinstance(chosen, Sequence) and not isinstance(chosen, str)
+            if not is_list or not all(isinstance(name, str) for name in chosen):
+                raise InvalidType(f"Option statistics is True, False or a list of names of columns, not {chosen!r}.")
+            object.__setattr__(self, "statistics", tuple(chosen))
         if not isinstance(self.progress, bool | None) and not callable(self.progress):
             raise InvalidType(f"Option progress is True, False or a function, not {self.progress!r}.")
 
@@ -113,6 +132,8 @@ class OptionValues(TypedDict, total=False):
     grace: timedelta
     retain: timedelta
     progress: bool | Callable[[Progress], object] | None
+    statistics: bool | Sequence[str]
+    target_file_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True, init=False)

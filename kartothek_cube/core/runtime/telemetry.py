@@ -1,7 +1,8 @@
-"""One log record for each call of a verb: counts, duration, and how the call ended.
+"""One log record and one span for each call of a verb: counts, duration, and how the call ended.
 
 A verb opens an `operation`; the code below it, also in threads, adds counts with `record`. Unless a
-logger or a progress function listens, there is no current operation, and nothing is counted.
+logger, a tracer or a progress function listens, there is no current operation, and nothing is
+counted.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import gc
 import json
 import logging
 import os
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from functools import partial
 from threading import RLock, get_ident
 from typing import Any, TypeAlias, TypeVar, cast
 
+from kartothek_cube.core.runtime.lazy_names import load
 from kartothek_cube.core.runtime.options import Options, Overrides, current_options, use_options
 from kartothek_cube.core.runtime.progress import Bar, Phase, ProgressReporter, require_tqdm
 
@@ -32,6 +36,7 @@ __all__ = [
     "counting",
     "current_operation",
     "is_collecting",
+    "name_commit",
     "name_dataset",
     "operation",
     "progress_reporter",
@@ -136,11 +141,37 @@ class OperationRecord:
         return text if self.error is None else f"{text} error={self.error}"
 
 
+def _start_span(verb: str) -> Any:
+    """A span of OpenTelemetry, if the application records spans; else None."""
+    # Whoever records spans has imported the API. To import it here would cost everybody else.
+    trace = sys.modules.get("opentelemetry.trace")
+    span = None if trace is None else trace.get_tracer("kartothek_cube").start_span(verb)
+    return span if span is not None and span.is_recording() else None
+
+
+def _end_span(span: Any, ended: OperationRecord, commit: str | None, error: BaseException | None, now: int) -> None:
+    trace, counts, is_written = sys.modules["opentelemetry.trace"], ended.counts, ended.counts.files_written > 0
+    values = {
+        ended.kind: ended.subject or None,
+        "rows": ended.rows,
+        "files": counts.files_written if is_written else counts.files_read,
+        "bytes": counts.bytes_written if is_written else counts.bytes_read,
+        "commit": commit,
+    }
+    span.set_attributes({f"kartothek_cube.{name}": value for name, value in values.items() if value is not None})
+    if error is not None:
+        span.record_exception(error)
+        span.set_status(trace.StatusCode.ERROR, f"{type(error).__name__}: {error}")
+    span.end(now)
+
+
 class Operation:
     """A running call of a verb. Thread-safe."""
 
-    def __init__(self, verb: str, kind: str, subject: str) -> None:
+    def __init__(self, verb: str, kind: str, subject: str, span: Any = None) -> None:
         self.verb, self.kind, self.subject = verb, kind, subject
+        self.commit: str | None = None
+        self._span = span
         self._recorded: Counter[str] = Counter()
         self._rows: int | None = None
         self._lasts, self._has_ended = False, False
@@ -193,12 +224,23 @@ class Operation:
             raise
         self.end()
 
+    def traced(self) -> AbstractContextManager[object]:
+        """A block whose spans, and those of its threads, are children of the span of this one."""
+        if self._span is None:
+            return nullcontext()
+        use_span = sys.modules["opentelemetry.trace"].use_span
+        return cast(
+            "AbstractContextManager[object]",
+            use_span(self._span, record_exception=False, set_status_on_exception=False),
+        )
+
     def _in_operation(self, results: Iterator[T]) -> Generator[T, None, None]:
         """Compute each result inside the operation; the caller's work in between is not counted."""
         while True:
             token = _CURRENT.set(self)
             try:
-                result = next(results)
+                with self.traced():
+                    result = next(results)
             except StopIteration:
                 return
             finally:
@@ -211,7 +253,7 @@ class Operation:
             self.end()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Write the log record, once."""
+        """Write the log record and end the span, once."""
         if self._has_ended:
             return
         self._has_ended = True
@@ -219,7 +261,8 @@ class Operation:
         rows = counts.rows_written if self._rows is None else self._rows
         name = None if error is None else type(error).__name__
         ended = OperationRecord(self.verb, self.kind, self.subject, rows, counts, seconds, name)
-        _LATE.append(ended) if is_collecting() else _write(ended)
+        finish = partial(_end_span, self._span, ended, self.commit, error, time.time_ns()) if self._span else int
+        _LATE.append((ended, finish)) if is_collecting() else _write((ended, finish))
 
     def store_call(self, method: str, key: object, action: Callable[[], T]) -> T:
         """Make and count a store call."""
@@ -237,25 +280,29 @@ class Operation:
         return result
 
 
+# A record, and what ends the span.
+End: TypeAlias = tuple[OperationRecord, Callable[[], object]]
+
 # Records of iterators that the garbage collector closed. They wait for the next record: loggers
-# take locks, which the interrupted code may hold.
-_LATE: deque[OperationRecord] = deque()
+# and tracers take locks, which the interrupted code may hold.
+_LATE: deque[End] = deque()
 
 
-def _write(*records: OperationRecord) -> None:
-    late = list[OperationRecord]()
+def _write(*ends: End) -> None:
+    late = list[End]()
     with suppress(IndexError):
         while True:
             late.append(_LATE.popleft())
-    for written in (*late, *records):
+    for written, finish in (*late, *ends):
         _LOGGER.info("%s", written, extra={"kartothek_cube": written})
+        finish()
 
 
 atexit.register(_write)
 
 
 class NullOperation:
-    """The operation when neither a logger nor a progress function listens."""
+    """The operation when no logger, tracer or progress function listens."""
 
     def returned(self, result: T, rows: Callable[[Any], int] = len) -> T:
         """The result unchanged."""
@@ -313,6 +360,13 @@ def name_dataset(uuid: str) -> None:
         current.subject = uuid
 
 
+def name_commit(commit: str) -> None:
+    """Set the commit that the current operation has made; of several, the last."""
+    current = _CURRENT.get()
+    if current is not None:
+        current.commit = commit
+
+
 @contextmanager
 def counting() -> Iterator[Operation]:
     """Count the work of a block for another process, which adds it with `record_counts`."""
@@ -333,7 +387,8 @@ def record_counts(counts: Counts) -> None:
 def operation(verb: str, options: Overrides | Options | None, cube: object = None) -> Iterator[AnyOperation]:
     """Run the body of a verb with the options of the call, and log a record at its end.
 
-    A verb inside another verb has no record; its counts belong to the outer one.
+    Where the application records spans of OpenTelemetry, the verb has one. A verb inside another
+    verb has neither; its counts belong to the outer one.
 
     Parameters
     ----------
@@ -345,19 +400,24 @@ def operation(verb: str, options: Overrides | Options | None, cube: object = Non
         The cube, its prefix, or a plan or group of one of its queries. A dataset is named later, by
         `name_dataset`.
     """
+    if "pandas" not in sys.modules:
+        with suppress(ImportError):
+            load("pandas")  # as Arrow does when it makes its first array, only faster
     with use_options(options) as settings:
         if settings.progress is True:
             require_tqdm()
         is_heard = _LOGGER.isEnabledFor(logging.INFO) or _STORE_LOGGER.isEnabledFor(logging.DEBUG)
-        if not (settings.is_watched or is_heard) or _CURRENT.get() is not None:
+        span = _start_span(verb) if _CURRENT.get() is None else None
+        if not (settings.is_watched or is_heard or span) or _CURRENT.get() is not None:
             yield _NULL
             return
         prefix = getattr(getattr(cube, "context", cube), "uuid_prefix", cube)
         subject = prefix if isinstance(prefix, str) else ""
-        current = Operation(verb, "dataset" if cube is None else "cube", subject)
+        current = Operation(verb, "dataset" if cube is None else "cube", subject, span)
         token = _CURRENT.set(current)
         try:
-            yield current
+            with current.traced():
+                yield current
         except BaseException as error:
             current.end(error)
             raise

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from itertools import chain
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,11 @@ from kartothek_cube.core.io.reader import FileRequest, TooLarge, open_rows, read
 from kartothek_cube.core.runtime.executor import READ_FILES, SizeEstimate, map_batches, map_in_threads, thread_count
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.progress import Phase
-from kartothek_cube.core.scan.groups import GroupPlan, TableRead
 from kartothek_cube.core.scan.plan import FilePlan, ScanTask
 from kartothek_cube.core.stores.contract import Store
+
+if TYPE_CHECKING:
+    from kartothek_cube.core.scan.groups import GroupPlan, TableRead
 
 __all__ = [
     "iter_groups",

@@ -25,12 +25,14 @@ from kartothek_cube.core.expressions.predicates import (
     columns_of,
 )
 from kartothek_cube.core.io.reader import FileRequest
+from kartothek_cube.core.metadata.file_statistics import FileStatistics
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.scan.arguments import LabelFilter, check_table, checked_columns
 from kartothek_cube.core.snapshots.loader import load_index, remember
+from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.text import did_you_mean
 from kartothek_cube.errors import UnknownColumn
@@ -52,6 +54,7 @@ __all__ = [
     "needed_indices",
     "partition_mask",
     "plan_scan",
+    "prune_by_statistics",
     "rejects_null",
 ]
 
@@ -75,11 +78,13 @@ class ScanStep:
     """One step of pruning: the number of files before and after it.
 
     ``column`` is the secondary index that was used; None stands for the partition values.
+    ``statistics`` are the columns whose statistics were used instead.
     """
 
     column: str | None
     before: int
     after: int
+    statistics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +222,15 @@ def plan_scan(
     return FilePlan(request, files.take(pa.array(positions)), values, len(snapshot.partitions), steps)
 
 
+def prune_by_statistics(plan: FilePlan, statistics: FileStatistics) -> FilePlan:
+    """The plan without files that cannot hold matching rows; ``statistics`` has a row for each."""
+    if plan.request.predicates is None or not statistics.columns:
+        return plan
+    positions = np.flatnonzero(statistics.matching(plan.request.predicates, plan.request.schema))
+    step = ScanStep(None, len(plan), len(positions), tuple(sorted(statistics.columns)))
+    return replace(plan.take(positions), steps=(*plan.steps, step))
+
+
 def labels_of(plan: FilePlan, snapshot: Snapshot, table: str) -> list[str]:
     """The labels of the planned files."""
     files = snapshot.partitions.files.get(table, pa.array([], type=pa.string()))
@@ -243,6 +257,9 @@ def make_file_plan(
     # Before any index is read, so that a wrong predicate costs no store call.
     check_predicate_columns(predicates, schema, snapshot.uuid)
     plan = plan_scan(snapshot, table, columns, predicates, indices_for(store, snapshot, predicates, keep=keep))
+    # Statistics take as long to read as the one file that they could drop.
+    if len(plan) > 1 and (asked := snapshot.columns_with_statistics(columns_of(predicates))):
+        plan = prune_by_statistics(plan, statistics_of_files(store, snapshot, plan.files, asked))
     if label_filter is None:
         return plan
     selected = np.array([bool(label_filter(label)) for label in labels_of(plan, snapshot, table)], dtype=bool)

@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +15,6 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.schema import normal_schema, ordered, stored_schema
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io.file_format import DATA_SUFFIX, check_named_key
-from kartothek_cube.core.io.parquet import stream_columns
 from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, chain_of, is_foreign
 from kartothek_cube.core.metadata.cube_writes import (
     LEDGER_KEY,
@@ -28,8 +26,7 @@ from kartothek_cube.core.metadata.cube_writes import (
     without_last_commit,
 )
 from kartothek_cube.core.metadata.document import Document
-from kartothek_cube.core.metadata.history_entry import document_before
-from kartothek_cube.core.metadata.index import SecondaryIndex, index_from_table, index_type, merge_indices
+from kartothek_cube.core.metadata.index import SecondaryIndex, index_from_table, index_type
 from kartothek_cube.core.metadata.naming import (
     SCHEMA_FILE,
     DecodedKey,
@@ -44,8 +41,8 @@ from kartothek_cube.core.metadata.schema_file import parse_common_metadata, pars
 from kartothek_cube.core.metadata.snapshot import Snapshot, Undecided, make_snapshot, type_of_column
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.snapshots.document_store import StoredDocument, read_document
+from kartothek_cube.core.snapshots.index_file import read_index
 from kartothek_cube.core.snapshots.indexing import built_indices
-from kartothek_cube.core.snapshots.past_state import past_snapshot, read_entry
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import (
     CorruptDocument,
@@ -236,6 +233,9 @@ def coordinator_document(store: Store, uuid: str) -> Document | None:
 
 def state_before(store: Store, stored: StoredDocument, mark: CubeMark, fate: Fate) -> Snapshot | Unseen | None:
     """The state before the write of a pending mark; None if the records do not tell any more."""
+    from kartothek_cube.core.metadata.history_entry import document_before
+    from kartothek_cube.core.snapshots.past_state import past_snapshot, read_entry
+
     document, chain = stored.document, chain_of(stored.document.metadata)
     is_overtaken = is_foreign(document.metadata, document.partitions) or chain[-1].id != mark.commit
     if is_overtaken or fate is Fate.UNKNOWN:
@@ -362,16 +362,7 @@ def load_index(
     # Old documents hold the whole index in place of the key of its file.
     if not isinstance(reference, str):
         return _embedded_index(column, data_type, reference, snapshot.uuid), True
-    predicates = (tuple(clauses),) if clauses else None
-    tables = stream_columns(store, reference, snapshot.uuid, predicates, pa.schema([(column, data_type)]))
-    pieces = ((index_from_table(table, column, data_type, reference), whole) for table, whole in tables)
-    first, whole = next(pieces)
-    second = next(pieces, None)
-    if second is None:
-        return first, whole
-    # An index that is too large to be read at once is too large to be kept for other comparisons.
-    selected = [index.select(clauses) for index, _ in chain([(first, whole), second], pieces)]
-    return merge_indices([index for index in selected if len(index)] or selected[:1]), whole and not clauses
+    return read_index(store, reference, snapshot.uuid, column, data_type, clauses)
 
 
 def _embedded_index(column: str, data_type: pa.DataType, mapping: object, uuid: str) -> SecondaryIndex:

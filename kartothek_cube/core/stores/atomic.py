@@ -5,32 +5,47 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import importlib.util
 import os
-import secrets
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import BinaryIO, Literal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import BinaryIO, Literal, TypeVar
 
 from kartothek_cube.errors import Unsupported
 
 try:
     import fcntl
-except ImportError:  # Windows: reading works, commits are refused
+except ImportError:  # Windows: the package filelock has locks
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["CAN_LOCK", "FileWriter", "digest"]
+__all__ = ["CAN_LOCK", "ON_WINDOWS", "FileWriter", "digest", "open_to_read", "read"]
 
-CAN_LOCK = fcntl is not None
+ON_WINDOWS = os.name == "nt"
+HAS_FLOCK = bool(fcntl)
+CAN_LOCK = HAS_FLOCK or importlib.util.find_spec("filelock") is not None
+T = TypeVar("T")
 Fill = Callable[[BinaryIO], object]
+Content = bytes | bytearray | memoryview
 
 # Leaves room for the suffix of temporary and lock files below the usual limit of 255 bytes.
 _LONGEST_STEM = 200
 # Each attempt fails if another process removes the empty folder between `mkdir` and `open`.
 _ATTEMPTS = 100
+# Of a hundredth of a second each. Windows neither replaces nor removes a file that somebody has
+# open, and refuses to open one that is being replaced. Metadata is read in a moment.
+_WAITS = 200 if ON_WINDOWS else 0
+_PAUSE = 0.01
+# Files of one batch that wait for the disk at a time. A disk takes many flushes as fast as one.
+_WAITING = 16
+# The mode of a file may let nobody write; but only POSIX flushes through a descriptor for reading.
+_FOR_FLUSHING = os.O_RDONLY if hasattr(os, "O_DIRECTORY") else os.O_RDWR
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
-def digest(data: bytes | bytearray | memoryview) -> str:
+def digest(data: Content) -> str:
     """Return the version of a content."""
     # Inode and time cannot be the version: ext4 reuses inodes at once. Most processors have
     # instructions for SHA-256, so it is the fastest hash; a commit hashes the document three times.
@@ -60,8 +75,36 @@ class FileWriter:
         """Write a file, or replace it."""
         # Without the lock, a swap that has compared the older content would overwrite this one.
         with self._staged(path, fill) as staged, self._locked_if_there(path):
-            os.replace(staged, path)
+            _patiently(path, lambda: os.replace(staged, path))
         self._sync_folder(path)
+
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[Callable[[str, Content], None]]:
+        """Yield a function that does what `replace` does; all files appear at the end of the block.
+
+        They wait for the disk side by side, and for each folder once. Until all of them are safe
+        there, an error leaves none. Without ``fsync`` each appears at once.
+        """
+        if not self.fsync:
+            yield lambda path, data: self.replace(path, lambda file: file.write(data))
+            return
+        # Like `replace`, flushed before the rename: no power failure shows a part of a file.
+        later, staged = _Unflushed(self.lock, fsync=False, perm=self.perm), dict[str, str]()
+        with contextlib.ExitStack() as stack:
+
+            def stage(path: str, data: Content) -> None:
+                staged[stack.enter_context(later._staged(path, lambda file: file.write(data)))] = path  # noqa: SLF001 - of this class
+
+            yield stage
+            if not staged:
+                return
+            with ThreadPoolExecutor(min(len(staged), _WAITING)) as pool:
+                _each(pool, _flush, list(staged))
+                for temporary, path in staged.items():
+                    with self._locked_if_there(path):
+                        _patiently(path, partial(os.replace, temporary, path))
+                    later._sync_folder(path)  # noqa: SLF001
+                _each(pool, self._sync_folder, list(later.folders.values()))
 
     def create(self, path: str, fill: Fill) -> None:
         """Write a new file; raise `FileExistsError` if it exists."""
@@ -79,7 +122,7 @@ class FileWriter:
                 ) from error
         self._sync_folder(path)
 
-    def swap(self, path: str, data: bytes | bytearray | memoryview, expected: str) -> bool:
+    def swap(self, path: str, data: Content, expected: str) -> bool:
         """Replace a file if its content has the expected digest; return whether it has."""
         try:
             with self._locked(path, create=True):
@@ -87,7 +130,7 @@ class FileWriter:
                 if digest(read(path)) != expected:
                     return False
                 with self._staged(path, lambda file: file.write(data)) as staged:
-                    os.replace(staged, path)
+                    _patiently(path, lambda: os.replace(staged, path))
                 # On the file systems that need a lock file, others may not see the replacement.
                 landed = self.lock == "inode" or digest(read(path)) == digest(data)
         except FileNotFoundError:
@@ -99,7 +142,7 @@ class FileWriter:
         """Remove a file, if it exists, and the empty folders above it, below the root."""
         try:
             with self._locked_if_there(path):
-                os.unlink(path)
+                _patiently(path, lambda: os.unlink(path))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return
         # Removing a folder that is not empty fails, so that no check races with a writer.
@@ -111,6 +154,8 @@ class FileWriter:
 
     @contextlib.contextmanager
     def _staged(self, path: str, fill: Fill) -> Iterator[str]:
+        import secrets
+
         folder, name = os.path.split(path)
         staged = os.path.join(folder, f"{name[:_LONGEST_STEM]}.{secrets.token_hex(8)}~")
         try:
@@ -118,7 +163,7 @@ class FileWriter:
                 fill(file)
                 file.flush()
                 if self.perm is not None:
-                    os.chmod(file.fileno(), self.perm)
+                    os.chmod(file.fileno() if os.chmod in os.supports_fd else staged, self.perm)
                 if self.fsync:
                     os.fsync(file.fileno())
             yield staged
@@ -137,6 +182,8 @@ class FileWriter:
 
     def _make_folders(self, folder: str) -> None:
         # Another process may remove the empty folder between two steps; then `_open_new` retries.
+        if os.path.isfile(folder):
+            raise NotADirectoryError(errno.ENOTDIR, "is a file", folder)
         with contextlib.suppress(FileExistsError, FileNotFoundError):
             if not os.path.isdir(os.path.dirname(folder)):
                 self._make_folders(os.path.dirname(folder))
@@ -144,14 +191,9 @@ class FileWriter:
             self._sync_folder(folder)
 
     def _sync_folder(self, path: str) -> None:
-        if not self.fsync or not hasattr(os, "O_DIRECTORY"):
-            return
-        with contextlib.suppress(FileNotFoundError):
-            fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+        if self.fsync and hasattr(os, "O_DIRECTORY"):
+            with contextlib.suppress(FileNotFoundError):
+                _flush(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
 
     @contextlib.contextmanager
     def _locked_if_there(self, path: str) -> Iterator[None]:
@@ -164,10 +206,17 @@ class FileWriter:
     @contextlib.contextmanager
     def _locked(self, path: str, *, create: bool) -> Iterator[None]:
         """Hold the exclusive lock, which the kernel releases if the process dies."""
-        target = path
-        if self.lock == "sidecar":
-            folder, name = os.path.split(path)
+        target, (folder, name) = path, os.path.split(path)
+        if self.lock == "sidecar" or not HAS_FLOCK:
             target = os.path.join(folder, f"{name[:_LONGEST_STEM]}.lock~")
+        if not HAS_FLOCK:
+            from filelock import FileLock
+
+            # Windows locks ranges of bytes against reading too, hence never the file itself.
+            os.stat(path)
+            with FileLock(target).acquire(poll_interval=_PAUSE):
+                yield
+            return
         while True:
             fd = _open_for_lock(target, create and self.lock == "sidecar")
             try:
@@ -180,9 +229,50 @@ class FileWriter:
                 os.close(fd)
 
 
+@dataclass(frozen=True, slots=True)
+class _Unflushed(FileWriter):
+    """Writes without waiting, and notes a path in each folder that has to be flushed."""
+
+    folders: dict[str, str] = field(default_factory=dict)
+
+    def _sync_folder(self, path: str) -> None:
+        self.folders[os.path.dirname(path)] = path
+
+
+def _each(pool: ThreadPoolExecutor, func: Callable[[str], object], paths: Sequence[str]) -> None:
+    # A task for each thread, since handing over costs as much as the rest.
+    shares = [paths[i::_WAITING] for i in range(min(len(paths), _WAITING))]
+    list(pool.map(lambda share: list(map(func, share)), shares))
+
+
+def _flush(path: str, flags: int = _FOR_FLUSHING) -> None:
+    fd = os.open(path, flags)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _patiently(path: str, action: Callable[[], T]) -> T:
+    """Do what Windows refuses while others work with the file, as soon as it allows it."""
+    for _ in range(_WAITS):
+        try:
+            return action()
+        except PermissionError as error:
+            if os.path.isdir(path):  # which Windows opens and removes by other calls
+                raise IsADirectoryError(errno.EISDIR, "is a folder", path) from error
+            time.sleep(_PAUSE)
+    return action()
+
+
+def open_to_read(path: str, buffering: int = -1) -> BinaryIO:
+    """Open a file, also on Windows, while it is being replaced."""
+    return _patiently(path, lambda: open(path, "rb", buffering))
+
+
 def read(path: str) -> bytes:
     """Read a file through one descriptor: a concurrent replacement cannot mix two contents."""
-    with open(path, "rb") as file:
+    with open_to_read(path) as file:
         return file.read()
 
 

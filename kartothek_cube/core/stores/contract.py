@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ Buffer: TypeAlias = bytes | memoryview
 Data: TypeAlias = bytes | bytearray | memoryview
 Source: TypeAlias = str | os.PathLike[str] | BinaryIO
 Span: TypeAlias = tuple[int, int]
+Objects: TypeAlias = Sequence[tuple[str, Data]]
 
 # The extended key space of simplekv, without the backslash, which Azure stores under another name.
 _CHARACTERS = re.compile(r"""[`!"#$%&'()+,\-./<=>?@\[\]^_{}~0-9a-zA-Z ]+""")
@@ -201,6 +201,11 @@ class Store(ABC):
         """Whether operations wait for a server, so that many threads pay off on few cores."""
         return False
 
+    @property
+    def way_to_commit(self) -> str:
+        """How to reach the same objects so that commits are safe: a sentence, or empty."""
+        return ""
+
     @abstractmethod
     def get_versioned(self, key: str) -> tuple[bytes, Version]:
         """Return the object and the version that `put_if` and `changed` take."""
@@ -254,6 +259,11 @@ class Store(ABC):
         """
         data = memoryview(self.get(key))
         return [data[start:stop] for start, stop in check_spans(spans)]
+
+    def put_many(self, objects: Objects) -> None:
+        """Write several objects as `put` does; after an error, any of them may be there."""
+        for key, data in objects:
+            self.put(key, data)
 
     def put_file(self, key: str, source: Source) -> None:
         """Write an object from a file's path or a binary stream. The source is left in place."""
@@ -324,6 +334,8 @@ class Store(ABC):
 
 def copy_source(source: Source, target: IO[bytes]) -> None:
     """Copy a file, given by its path or as a binary stream, to a binary stream."""
+    import shutil
+
     if isinstance(source, str | os.PathLike):
         with Path(source).open("rb") as file:
             shutil.copyfileobj(file, target, 1 << 20)

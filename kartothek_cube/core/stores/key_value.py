@@ -36,11 +36,11 @@ from kartothek_cube.core.stores.contract import (
     check_spans,
     select,
 )
-from kartothek_cube.core.stores.local import LocalStore
+from kartothek_cube.core.stores.local import LocalStore, check_no_settings
 from kartothek_cube.core.stores.wrappers import ReadOnlyView
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore
 
-__all__ = ["KeyValueAdapter", "adapt", "check_no_settings", "is_key_value_store"]
+__all__ = ["KeyValueAdapter", "adapt", "is_key_value_store"]
 
 # One lock for all adapters: two of them may share a dictionary.
 _LOCK = threading.RLock()
@@ -67,12 +67,6 @@ def adapt(store: object, settings: Mapping[str, Any] = MappingProxyType({})) -> 
     else:
         adapted = LocalStore(directory.root, **{"perm": directory.perm, **settings})
     return ReadOnlyView(adapted) if readonly else adapted
-
-
-def check_no_settings(settings: Mapping[str, Any], store: str) -> None:
-    """Raise for settings of local stores that were given for another store."""
-    if settings:
-        raise InvalidInput(f"The settings {sorted(settings)} are for local stores; {store} does not take them.")
 
 
 def _directory(store: Any) -> Any:

@@ -7,13 +7,14 @@ import errno
 import os
 import re
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 from urllib.parse import quote
 
-from kartothek_cube.core.stores.atomic import CAN_LOCK, FileWriter, digest, read
+from kartothek_cube.core.stores.atomic import CAN_LOCK, ON_WINDOWS, FileWriter, digest, open_to_read, read
 from kartothek_cube.core.stores.contract import (
     Buffer,
     Buffers,
@@ -22,6 +23,7 @@ from kartothek_cube.core.stores.contract import (
     Entries,
     Entry,
     Listing,
+    Objects,
     Source,
     Span,
     Store,
@@ -33,10 +35,16 @@ from kartothek_cube.core.stores.contract import (
 )
 from kartothek_cube.errors import InvalidInput, InvalidType, ReadOnlyStore, Unsupported
 
-__all__ = ["LocalStore", "LocalVersion"]
+__all__ = ["LocalStore", "LocalVersion", "check_no_settings"]
 
 Stamp = tuple[int, int, int, int]
 
+# Windows keeps these from programs, in any folder, with any suffix.
+_NO_NAME_ON_WINDOWS = re.compile(
+    r"""[<>"?]|[ .](?:/|$)|(?:^|/)(?:con|prn|aux|nul|com\d|lpt\d|conin\$|conout\$) *(?:\.[^/]*)?(?:/|$)""",
+    re.IGNORECASE,
+)
+_DRIVE = re.compile(r"[A-Za-z]:")
 _LEFTOVER = re.compile(r".*\.[0-9a-f]{16}~")
 # Seconds. Two writes within one tick of the file system's clock can leave the same inode, size and
 # times, so a stamp counts only if the file is older.
@@ -89,7 +97,7 @@ class LocalStore(Store):
     ) -> None:
         if lock not in ("inode", "sidecar"):
             raise InvalidInput(f"lock={lock!r} is unknown; it is 'inode' or 'sidecar'.")
-        self.root = os.path.abspath(os.fspath(root))
+        self.root: str = os.path.abspath(os.fspath(root))
         self._writer = FileWriter(lock, fsync, perm)
         self._settled: dict[str, LocalVersion] = {}
 
@@ -99,14 +107,16 @@ class LocalStore(Store):
 
     @property
     def name(self) -> str:
-        return "hfs://" + quote(self.root, safe="/+=@,~")
+        root = self.root.replace("\\", "/") if ON_WINDOWS else self.root
+        return "hfs://" + quote(f"/{root}" if _DRIVE.match(root) else root, safe="/:+=@,~" if ON_WINDOWS else "/+=@,~")
 
     @property
     def identity(self) -> Hashable:
-        return ("local", self.root)
+        return ("local", os.path.normcase(self.root))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_reopen, (self.root, self._writer.lock, self._writer.fsync, self._writer.perm))
+        writer = self._writer
+        return partial(LocalStore, lock=writer.lock, fsync=writer.fsync, perm=writer.perm), (self.root,)
 
     def get(self, key: str) -> bytes:
         with self._reading(key) as path:
@@ -114,7 +124,7 @@ class LocalStore(Store):
 
     def get_versioned(self, key: str) -> tuple[bytes, LocalVersion]:
         now = time.time()
-        with self._reading(key) as path, open(path, "rb") as file:
+        with self._reading(key) as path, open_to_read(path) as file:
             # Taken before the read: a later write changes the stamp.
             status = os.fstat(file.fileno())
             data = file.read()
@@ -141,13 +151,13 @@ class LocalStore(Store):
         return current != expected
 
     def tail(self, key: str, n: int) -> tuple[Buffer, int]:
-        with self._reading(key) as path, open(path, "rb", buffering=0) as file:
+        with self._reading(key) as path, open_to_read(path, buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - n))
             return file.read(), size
 
     def ranges(self, key: str, spans: Sequence[Span]) -> Buffers:
-        with self._reading(key) as path, open(path, "rb") as file:
+        with self._reading(key) as path, open_to_read(path) as file:
             size = os.fstat(file.fileno()).st_size
             buffers: Buffers = []
             for start, stop in check_spans(spans):
@@ -160,6 +170,12 @@ class LocalStore(Store):
         with self._writing(key) as path:
             self._writer.replace(path, lambda file: file.write(data))
 
+    def put_many(self, objects: Objects) -> None:
+        with self._writer.batch() as replace:
+            for key, data in objects:
+                with self._writing(key) as path:
+                    replace(path, data)
+
     def put_file(self, key: str, source: Source) -> None:
         with self._writing(key) as path:
             self._writer.replace(path, lambda file: copy_source(source, file))
@@ -167,7 +183,8 @@ class LocalStore(Store):
     def put_if(self, key: str, data: Data, version: Version | None) -> LocalVersion:
         if not CAN_LOCK:
             raise Unsupported(
-                f"Commits to the local store {self.name} need file locks, which this platform lacks; reading works."
+                f"Commits to the local store {self.name} need file locks, which this platform lacks; reading works. "
+                "Install the package filelock."
             )
         with self._writing(key) as path:
             self._check_inside(key, path)
@@ -230,7 +247,11 @@ class LocalStore(Store):
         pending = [] if self._linked_folder(folder + slash) else [folder + slash]
         while pending:
             base = pending.pop()
-            for entry in _scan(os.path.join(self.root, base)):
+            entries: list[os.DirEntry[str]] = []
+            missing = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+            with missing, os.scandir(os.path.join(self.root, base)) as found:
+                entries = list(found)
+            for entry in entries:
                 if not entry.name.startswith(stem):
                     continue
                 if entry.is_dir(follow_symlinks=False) and recursive:
@@ -242,7 +263,12 @@ class LocalStore(Store):
             stem = ""
 
     def _path(self, key: str) -> str:
-        return os.path.join(self.root, check_key(key))
+        if check_key(key) and ON_WINDOWS and _NO_NAME_ON_WINDOWS.search(key):
+            raise InvalidInput(
+                f'Key {key!r} of store {self.name} is no name of a file on Windows: none has one of <>"?, '
+                "ends in a dot or space, or is called as a device, as aux or con.txt."
+            )
+        return os.path.join(self.root, key)
 
     def _writable_path(self, key: str) -> str:
         """The path of an object to write or remove; no folder above it may be a symbolic link."""
@@ -302,10 +328,6 @@ class LocalStore(Store):
             raise
 
 
-def _reopen(root: str, lock: Literal["inode", "sidecar"], fsync: bool, perm: int | None) -> LocalStore:
-    return LocalStore(root, lock=lock, fsync=fsync, perm=perm)
-
-
 def _local_version(version: Version) -> LocalVersion:
     if not isinstance(version, LocalVersion):
         raise InvalidType(
@@ -323,9 +345,7 @@ def _entry(key: str, entry: os.DirEntry[str]) -> Entry:
     return Entry(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
 
 
-def _scan(folder: str) -> Sequence[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+def check_no_settings(settings: Mapping[str, Any], store: str) -> None:
+    """Raise for settings of local stores that were given for another store."""
+    if settings:
+        raise InvalidInput(f"The settings {sorted(settings)} are for local stores; {store} does not take them.")

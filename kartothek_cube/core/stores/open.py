@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import pickle
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, cast
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
+from urllib.parse import unquote
 
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.stores.key_value import adapt, check_no_settings, is_key_value_store
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.object_store import ObjectStore
-from kartothek_cube.core.stores.urls import (
-    MEMORY_SCHEMES,
-    StoreUrl,
-    looks_like_url,
-    names_object_store,
-    parse_location,
-    parse_url,
-)
+from kartothek_cube.core.stores.local import LocalStore, check_no_settings
 from kartothek_cube.core.stores.wrappers import InstrumentedStore, ReadOnlyView, StoreView
-from kartothek_cube.core.text import did_you_mean
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, Unsupported
 from kartothek_cube.typing import StoreLike
+
+if TYPE_CHECKING:
+    from kartothek_cube.core.stores.urls import StoreUrl
 
 __all__ = [
     "InstrumentedStore",
     "LocalStore",
-    "MemoryStore",
-    "ObjectStore",
     "ReadOnlyView",
     "StoreFactory",
     "StoreView",
@@ -44,14 +37,15 @@ __all__ = [
 
 _LOCAL_SETTINGS = ("fsync", "lock", "perm")
 _OBJECT_SETTINGS = ("check_conditions", "credentials", "endpoint", "region")
-_SETTINGS = sorted(("readonly", *_LOCAL_SETTINGS, *_OBJECT_SETTINGS))
+_SETTINGS = sorted(("path", "readonly", *_LOCAL_SETTINGS, *_OBJECT_SETTINGS))
 _BOOLEAN = (bool, "True or False")
-_TYPES: dict[str, tuple[type, str]] = {
+_TYPES: dict[str, tuple[type | UnionType, str]] = {
     "readonly": _BOOLEAN,
     "fsync": _BOOLEAN,
     "check_conditions": _BOOLEAN,
     "perm": (int, "an int"),
     "region": (str, "a str"),
+    "path": (str | os.PathLike, "a str or os.PathLike"),
 }
 _NONE_IS_DEFAULT = frozenset({"check_conditions", "perm", "region"})
 _ALL_BITS = 0o7777
@@ -62,6 +56,7 @@ _LONGEST_CHAIN = 10  # of factories that return factories
 class StoreSettings(TypedDict, total=False):
     """Settings of a store; documented at `open_store`."""
 
+    path: str | os.PathLike[str]
     readonly: bool
     fsync: bool
     lock: Literal["inode", "sidecar"]
@@ -79,13 +74,15 @@ def open_store(x: StoreLike, **settings: Unpack[StoreSettings]) -> Store:
 
     Parameters
     ----------
-    x : str | os.PathLike | Store | simplekv or minimalkv store | Callable
+    x : str | os.PathLike | Store | simplekv or minimalkv store | file system | Callable
         A URL (``hfs:///path``, ``hfs://relative/path``, ``file:///path``, ``hmemory://name``,
         ``s3://bucket/prefix``, ``az://container/prefix``, ``gs://bucket/prefix``, an old one that
-        contains credentials, or another one of storefact or minimalkv), a directory, a store
-        object, or a function without arguments that returns one of these. A simplekv or minimalkv
-        store of plain files becomes a `LocalStore` on the same directory.
+        contains credentials, or another one of storefact, minimalkv or fsspec), a directory, a
+        store object, a file system of fsspec or pyarrow, or a function without arguments that
+        returns one of these. A simplekv or minimalkv store of plain files and a local file system
+        become a `LocalStore` on the same directory.
     **settings
+        ``path`` is the folder of a file system that is the store, ``"bucket/prefix"``.
         ``readonly=True`` refuses writes. For local stores also ``lock`` (``"inode"`` or
         ``"sidecar"``), ``fsync`` (default True) and ``perm``. For object stores ``region``,
         ``endpoint`` (a URL), ``credentials`` (a function without arguments, as a
@@ -111,6 +108,8 @@ def open_store(x: StoreLike, **settings: Unpack[StoreSettings]) -> Store:
     """
     unknown = sorted(settings.keys() - set(_SETTINGS))
     if unknown:
+        from kartothek_cube.core.text import did_you_mean
+
         hint = did_you_mean(unknown, _SETTINGS)
         raise InvalidInput(f"Unknown store settings {unknown}; there are {_SETTINGS}.{hint}")
     # The errors do not show the value: it may be a misplaced credential.
@@ -141,26 +140,41 @@ def open_instrumented(x: StoreLike) -> Store:
 
 def _call_factory(x: object) -> Any:
     for _ in range(_LONGEST_CHAIN):
+        if isinstance(x, Store | str | os.PathLike) or not callable(x):
+            return x
+        from kartothek_cube.core.stores.key_value import is_key_value_store
+
         # A class is a factory although it has the methods of its stores.
-        is_store = is_key_value_store(x) and not isinstance(x, type)
-        if is_store or isinstance(x, Store | str | os.PathLike) or not callable(x):
+        if is_key_value_store(x) and not isinstance(x, type):
             return x
         x = x()
     raise InvalidType(f"A store factory returned a function {_LONGEST_CHAIN} times instead of a store.")
 
 
 def _open(x: object, settings: dict[str, Any]) -> Store:
-    if isinstance(x, str) and names_object_store(x):
-        _check_none_of(settings, _LOCAL_SETTINGS, "local stores")
-        location = parse_location(x).with_settings(settings)
-        objects = ObjectStore(location, settings.get("credentials"))
-        return ReadOnlyView(objects) if location.readonly else objects
-    _check_none_of(settings, _OBJECT_SETTINGS, "object stores given by URL")
+    # Each kind of store loads its module itself: a process opens one of them.
+    if not isinstance(x, Store | str | os.PathLike):
+        from kartothek_cube.core.stores.file_system import is_file_system, open_file_system
+
+        if is_file_system(x):
+            _check_none_of(settings, _OBJECT_SETTINGS, "object stores given by URL")
+            return open_file_system(x, os.fspath(settings.pop("path", "")), settings)
+    _check_none_of(settings, ("path",), "file systems of fsspec and pyarrow")
     if isinstance(x, Store):
+        _check_none_of(settings, _OBJECT_SETTINGS, "object stores given by URL")
         check_no_settings(settings, f"the opened store {x.name}")
         return x.inner if isinstance(x, InstrumentedStore) else x
-    if isinstance(x, str) and looks_like_url(x):
-        return _open_url(x, settings)
+    if isinstance(x, str) and ":" in x:
+        from kartothek_cube.core.stores.urls import fsspec_url, looks_like_url, names_object_store
+
+        explicit = fsspec_url(x)
+        if explicit is not None:
+            return _open_with_fsspec(explicit, settings)
+        if names_object_store(x):
+            return _open_objects(x, settings)
+        if looks_like_url(x):
+            return _open_url(x, settings)
+    _check_none_of(settings, _OBJECT_SETTINGS, "object stores given by URL")
     if isinstance(x, str | os.PathLike):
         path = os.fspath(x)
         if not isinstance(path, str):
@@ -168,12 +182,20 @@ def _open(x: object, settings: dict[str, Any]) -> Store:
         if not path or "\0" in path:
             raise InvalidInput(f"{path!r} is no path of a directory.")
         return LocalStore(Path(path).expanduser(), **settings)
+    from kartothek_cube.core.stores.key_value import adapt, is_key_value_store
+
     if is_key_value_store(x):
         return adapt(x, settings)
+    prefix = getattr(x, "uuid_prefix", None)
+    if isinstance(prefix, str):
+        raise InvalidType(
+            f"Expected a store, but got the cube {prefix!r}. The cube comes before the store: "
+            f"query_cube({prefix!r}, store) would be right."
+        )
     raise InvalidType(
         f"Provided incompatible store type {type(x).__name__}. A store is a URL such as hfs:///path, a path, "
-        "a store object of kartothek_cube, simplekv or minimalkv, or a function without arguments that returns one "
-        "of these."
+        "a store object of kartothek_cube, simplekv or minimalkv, a file system of fsspec or pyarrow, or a function "
+        "without arguments that returns one of these."
     )
 
 
@@ -183,7 +205,20 @@ def _check_none_of(settings: dict[str, Any], names: tuple[str, ...], stores: str
         raise InvalidInput(f"The settings {misplaced} are for {stores}; this store does not take them.")
 
 
+def _open_objects(url: str, settings: dict[str, Any]) -> Store:
+    from kartothek_cube.core.stores.object_store import ObjectStore
+    from kartothek_cube.core.stores.urls import parse_location
+
+    _check_none_of(settings, _LOCAL_SETTINGS, "local stores")
+    location = parse_location(url).with_settings(settings)
+    objects = ObjectStore(location, settings.get("credentials"))
+    return ReadOnlyView(objects) if location.readonly else objects
+
+
 def _open_url(url: str, settings: dict[str, Any]) -> Store:
+    from kartothek_cube.core.stores.urls import parse_url
+
+    _check_none_of(settings, _OBJECT_SETTINGS, "object stores given by URL")
     parsed = parse_url(url)
     if parsed is None:
         return _open_with_storefact(url, settings)
@@ -194,9 +229,13 @@ def _open_url(url: str, settings: dict[str, Any]) -> Store:
 
 
 def _open_parsed(url: StoreUrl, settings: dict[str, Any]) -> Store:
+    from kartothek_cube.core.stores.urls import MEMORY_SCHEMES, StoreUrl
+
     if url.wrappers == ("readonly",):
         return ReadOnlyView(_open_parsed(StoreUrl(url.scheme, url.path), settings))
     if url.scheme in MEMORY_SCHEMES:
+        from kartothek_cube.core.stores.memory import MemoryStore
+
         check_no_settings(settings, "a memory store")
         if url.wrappers:
             raise InvalidInput(f"A memory store takes no wrapper but readonly, not {'+'.join(url.wrappers)}.")
@@ -209,6 +248,9 @@ def _open_parsed(url: StoreUrl, settings: dict[str, Any]) -> Store:
 def _open_with_storefact(url: str, settings: dict[str, Any]) -> Store:
     import storefact
 
+    from kartothek_cube.core.stores.key_value import adapt
+    from kartothek_cube.core.text import did_you_mean
+
     scheme = url.partition("://")[0]
     missing = ""
     try:
@@ -219,13 +261,39 @@ def _open_with_storefact(url: str, settings: dict[str, Any]) -> Store:
         store, missing = None, str(error)
     if missing:
         raise Unsupported(f"Stores of kind {scheme} need a package that is not installed: {missing}.")
-    if store is None:
-        # Errors of storefact and minimalkv may contain the URL with its password.
-        raise InvalidInput(
-            f"Unknown storage type or malformed URL {scheme}://…; use hfs://, hmemory://, s3://, az://, gs:// "
-            f"or another scheme of storefact.{did_you_mean([scheme], _SCHEMES)}"
-        )
-    return adapt(store, settings)
+    if store is not None:
+        adapted = adapt(store, settings)
+        # A URL of minimalkv; its own store forgets this part where it has a directory.
+        is_readonly = "readonly" in scheme.split("+")[1:]
+        return ReadOnlyView(adapted) if is_readonly and adapted.capabilities.writable else adapted
+    if importlib.util.find_spec("fsspec") and scheme in importlib.import_module("fsspec").available_protocols():
+        return _open_with_fsspec(url, settings)
+    # Errors of storefact and minimalkv may contain the URL with its password.
+    raise InvalidInput(
+        f"Unknown storage type or malformed URL {scheme}://…; use hfs://, hmemory://, s3://, az://, gs://, "
+        f"another scheme of storefact, or one of fsspec (extra `fsspec`).{did_you_mean([scheme], _SCHEMES)}"
+    )
+
+
+def _open_with_fsspec(url: str, settings: dict[str, Any]) -> Store:
+    from kartothek_cube.core.stores.errors import redacted
+    from kartothek_cube.core.stores.file_system import open_file_system
+
+    _check_none_of(settings, _OBJECT_SETTINGS, "object stores given by URL")
+    kind = re.split("::|://", url)[0]
+    try:
+        fs, path = importlib.import_module("fsspec").url_to_fs(url)
+    except ImportError as error:
+        raise Unsupported(f"Stores of kind {kind} need a package that is not installed: {error}.") from None
+    except Exception as error:  # clients connect here, and raise anything
+        secrets = [unquote(user) for user in re.findall(r"//([^/]*)@", url)]
+        text = redacted(str(error), (*secrets, *(user.partition(":")[2] for user in secrets)))
+        refusal = ConnectionError if isinstance(error, OSError) else InvalidInput
+        refused = refusal(f"fsspec cannot open {kind}://…: {type(error).__name__}: {text}")
+    else:
+        # Without a path of its own, a protocol has that of the next one, which `dir` has in itself.
+        return open_file_system(fs, "" if url.startswith("dir::") else path, settings)
+    raise refused  # here, where the original, which may contain the password, is not its context
 
 
 def _from_minimalkv(url: str) -> Any:
@@ -268,6 +336,8 @@ def store_factory(x: object) -> Store | StoreFactory:
         )
     if _can_pickle(store):
         return store
+    from kartothek_cube.core.stores.key_value import is_key_value_store
+
     if callable(x) and not isinstance(x, Store) and not is_key_value_store(x) and _can_pickle(x):
         return StoreFactory(x)
     raise InvalidType(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from kartothek_cube.core.stores.atomic import ON_WINDOWS
 from kartothek_cube.core.stores.contract import check_key
 from kartothek_cube.errors import InvalidInput
 
@@ -21,6 +22,7 @@ __all__ = [
     "Kind",
     "Location",
     "StoreUrl",
+    "fsspec_url",
     "looks_like_url",
     "names_object_store",
     "parse_location",
@@ -301,6 +303,18 @@ def looks_like_url(text: str) -> bool:
     return "://" in text or (bool(colon) and scheme.lower() in LOCAL_SCHEMES | MEMORY_SCHEMES | OBJECT_SCHEMES)
 
 
+def fsspec_url(text: str) -> str | None:
+    """Return the URL for fsspec, if a text is explicitly one: marked, or a chain of protocols.
+
+    Examples
+    --------
+    >>> fsspec_url("fsspec+sftp://host/cubes"), fsspec_url("simplecache::s3://bucket/cubes")
+    ('sftp://host/cubes', 'simplecache::s3://bucket/cubes')
+    """
+    url = text.removeprefix("fsspec+")
+    return url if url != text or re.match(r"[A-Za-z0-9+.\-]+::.*://", text) else None
+
+
 def names_object_store(url: str) -> bool:
     """Whether a URL is one of S3, Azure Blob or GCS."""
     return "://" in url and scheme_of(url) in OBJECT_SCHEMES
@@ -348,7 +362,8 @@ def _path(scheme: str, path: str) -> str:
                 f"A file:// URL has an absolute path after three slashes, as file:///{path}; "
                 f"for a relative one write hfs://{path}."
             )
-    return path
+    # The drive of Windows stands where POSIX has the root: hfs:///C:/cubes.
+    return path[1:] if ON_WINDOWS and re.match("/[A-Za-z]:", path) else path
 
 
 def _settings(scheme: str, query: str) -> dict[str, object]:

@@ -15,6 +15,7 @@ from kartothek_cube.core.stores.contract import (
     Data,
     Entries,
     Listing,
+    Objects,
     Source,
     Span,
     Store,
@@ -55,6 +56,10 @@ class StoreView(Store):
     @property
     def is_remote(self) -> bool:
         return self.inner.is_remote
+
+    @property
+    def way_to_commit(self) -> str:
+        return self.inner.way_to_commit
 
     def get(self, key: str) -> bytes:
         return self.around("get", key, lambda: self.inner.get(key))
@@ -131,6 +136,13 @@ class InstrumentedStore(StoreView):
     def around(self, operation: str, key: str, action: Callable[[], R]) -> R:
         current = current_operation()
         return action() if current is None else current.store_call(operation, key, action)
+
+    def put_many(self, objects: Objects) -> None:
+        # Each object is a call, and the last one has the time of all.
+        for key, _ in objects[:-1]:
+            self.around("put", key, lambda: None)
+        for key, _ in objects[-1:]:
+            self.around("put", key, lambda: self.inner.put_many(objects))
 
     def copy(self, source: str, target: str) -> None:
         self.around("copy", source, lambda: self.inner.copy(source, target))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from kartothek_cube.core.arguments import as_list, check_flag
 from kartothek_cube.core.io.file_format import FileFormat
-from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.parquet_format import AdaptiveParquetFormat, ParquetFormat
 from kartothek_cube.core.metadata.naming import document_format
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import Txn, is_applied
+from kartothek_cube.core.runtime.options import current_options
+from kartothek_cube.core.write.dataset_layout import DatasetLayout, layout_of
+from kartothek_cube.core.write.partitioner import derived_in
 from kartothek_cube.core.write.prepare import WriteRequest, check_overlap
 from kartothek_cube.errors import AlreadyExists, InvalidInput, InvalidType
 
-__all__ = ["check_serializer", "column_names", "plan_new", "plan_update"]
+__all__ = ["check_serializer", "column_names", "layout_of_call", "plan_new", "plan_update"]
 
 
 def plan_new(
@@ -23,10 +29,13 @@ def plan_new(
     overwrite: bool = False,
     storage_format: str = "json",
     txn: Txn | None = None,
+    sort_partitions_by: object = None,
 ) -> WriteRequest:
     """A write that creates a dataset, or with ``overwrite`` replaces it."""
     msgpack = document_format(storage_format) == "msgpack"
-    keys, indices = column_names(partition_on, "partition_on"), column_names(secondary_indices, "secondary_indices")
+    given = as_list(partition_on, "partition_on")
+    derived, keys = derived_in(given), column_names(given, "partition_on")
+    indices = column_names(secondary_indices, "secondary_indices")
     check_overlap(indices, keys, uuid)
     # A retry whose `txn` was applied is no error: its commit will skip it.
     if not check_flag(overwrite, "overwrite") and base is not None and not is_applied(txn, base.document.metadata):
@@ -40,8 +49,26 @@ def plan_new(
             "a dataset keeps its encoding, also when it is overwritten. "
             f"Give metadata_storage_format={'json' if msgpack else 'msgpack'!r}, or call convert_metadata_format first."
         )
-    file_format = check_serializer(serializer)
-    return WriteRequest(uuid, base, keys, indices, file_format, replace=base is not None, msgpack=msgpack)
+    sort = column_names(sort_partitions_by, "sort_partitions_by")
+    layout = layout_of_call(serializer, sort)
+    if base is not None:
+        layout = layout.over(layout_of(base.document.metadata, uuid))
+    layout = replace(layout, sort_by=tuple(c for c in layout.sort_by if c not in keys))
+    file_format, is_own_order, sort = layout.format(check_serializer(serializer)), bool(sort), sort or layout.sort_by
+    is_old = base is not None
+    return WriteRequest(
+        uuid,
+        base,
+        keys,
+        indices,
+        file_format,
+        sort,
+        sorts_as_recorded=not is_own_order,
+        replace=is_old,
+        msgpack=msgpack,
+        layout=layout,
+        derived=derived,
+    )
 
 
 def plan_update(
@@ -54,7 +81,9 @@ def plan_update(
     add_columns: bool = False,
 ) -> WriteRequest:
     """A write that adds to a dataset, and creates it if there is none."""
-    keys, indices = column_names(partition_on, "partition_on"), column_names(secondary_indices, "secondary_indices")
+    given = as_list(partition_on, "partition_on")
+    derived, keys = derived_in(given), column_names(given, "partition_on")
+    indices = column_names(secondary_indices, "secondary_indices")
     sort = column_names(sort_partitions_by, "sort_partitions_by")
     if base is not None:
         if keys and keys != base.partition_keys:
@@ -72,8 +101,34 @@ def plan_update(
             )
         keys, indices = base.partition_keys, tuple(sorted(base.secondary_columns | set(indices)))
     check_overlap(indices, keys, uuid)
-    file_format, add_columns = check_serializer(serializer), check_flag(add_columns, "add_columns")
-    return WriteRequest(uuid, base, keys, indices, file_format, sort, add_columns=add_columns)
+    layout, is_own_order = layout_of_call(serializer, [c for c in sort if c not in keys]), True
+    if base is not None:
+        columns = {name for schema in base.schemas.values() for name in schema.names}
+        layout = layout.over(layout_of(base.document.metadata, uuid).within(columns))
+        # The rows of several tables need not have the columns.
+        is_own_order, sort = bool(sort), sort or (layout.sort_by if len(base.schemas) < 2 else ())
+    file_format, add_columns = layout.format(check_serializer(serializer)), check_flag(add_columns, "add_columns")
+    return WriteRequest(
+        uuid,
+        base,
+        keys,
+        indices,
+        file_format,
+        sort,
+        sorts_as_recorded=not is_own_order,
+        add_columns=add_columns,
+        layout=layout,
+        derived=derived,
+    )
+
+
+def layout_of_call(serializer: object = None, sort_by: Sequence[str] = ()) -> DatasetLayout:
+    """The layout that the arguments and options of a call ask for."""
+    size = current_options().target_file_bytes
+    if not isinstance(serializer, ParquetFormat) or isinstance(serializer, AdaptiveParquetFormat):
+        return DatasetLayout(tuple(sort_by), target_file_bytes=size)
+    codec, rows = serializer.compression.upper(), serializer.chunk_size
+    return DatasetLayout(tuple(sort_by), target_file_bytes=size, compression=codec, row_group_rows=rows)
 
 
 def column_names(value: object, argument: str) -> tuple[str, ...]:
@@ -84,7 +139,8 @@ def column_names(value: object, argument: str) -> tuple[str, ...]:
         raise InvalidType(f"The argument {argument} has column names, which are text; got {wrong[0]!r}.")
     if len(set(columns)) != len(columns):
         raise InvalidInput(f"The argument {argument} names a column twice: {columns}.")
-    return tuple(columns)
+    # Plain text, also of a derived column.
+    return tuple(str(c) for c in columns)
 
 
 def check_serializer(serializer: object) -> FileFormat:

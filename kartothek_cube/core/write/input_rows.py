@@ -222,6 +222,7 @@ def as_items(data: object) -> Iterable[Any]:
     if is_text or not isinstance(data, Iterable):
         raise InvalidInput(
             f"Unexpected type during parsing encountered: {type(data).__name__}. "
-            "Give rows, or a list or generator of rows."
+            "Give rows, or a list or generator of rows; of files e.g. "
+            "pyarrow.dataset.dataset(path).scanner().to_reader()."
         )
     return data

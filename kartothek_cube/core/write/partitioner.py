@@ -1,9 +1,9 @@
-"""Cuts rows into physical partitions: at most one sort, then slices by offsets. Pure."""
+"""Cuts rows into physical partitions; and partition columns that follow from a date. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +14,29 @@ from kartothek_cube.core.arrow.sort_keys import IntArray, group_starts, pack_one
 from kartothek_cube.core.metadata.naming import label_of
 from kartothek_cube.core.metadata.partition_values import partition_text
 from kartothek_cube.core.write.receipt import PartitionRows
-from kartothek_cube.errors import InvalidInput, Unsupported
+from kartothek_cube.errors import InvalidInput, UnknownColumn, Unsupported
 
-__all__ = ["split_rows"]
+__all__ = [
+    "UNITS",
+    "DerivedColumn",
+    "day",
+    "derived_in",
+    "month",
+    "refuse_derived",
+    "split_rows",
+    "with_derived",
+    "year",
+]
 
 # NumPy sorts 16-bit keys by radix, five times as fast as wider ones.
 _RADIX_KEYS = 2**16
 
 
 def split_rows(table: pa.Table, partition_on: Sequence[str], base_label: str, uuid: str) -> list[PartitionRows]:
-    """Cut rows by partition values: partitions in order of their values, rows in input order."""
+    """Cut rows by partition values: partitions in order of their values, rows in input order.
+
+    At most one sort, then slices by offsets.
+    """
     if not partition_on:
         return [PartitionRows({}, base_label, table)]
     columns = [(name, table.column(name)) for name in partition_on]
@@ -86,3 +99,148 @@ def _distinct_rows(rows: pa.Table, uuid: str) -> list[dict[str, Any]]:
                 "which a path cannot name."
             ) from None
     return [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+# --- derived columns ------------------------------------------------------------------------------
+
+Unit: TypeAlias = Literal["year", "month", "day"]
+UNITS: tuple[Unit, ...] = ("year", "month", "day")
+
+
+class DerivedColumn(str):
+    """The name of a column whose values follow from another one, e.g. ``SALES_DATE_month``.
+
+    A write that is partitioned on it adds the column to its rows. From then on it is a column like
+    any other.
+
+    Examples
+    --------
+    >>> column = month("SALES_DATE")
+    >>> column, column.source, column.unit
+    ('SALES_DATE_month', 'SALES_DATE', 'month')
+    """
+
+    __slots__ = ("source", "unit")
+
+    source: str
+    unit: Unit
+
+    def __new__(cls, source: str, unit: Unit) -> Self:
+        if not isinstance(source, str) or not source:  # type: ignore[redundant-expr]
+            raise InvalidInput(f"{unit}(...) takes the name of a column, not {source!r}.")
+        made = super().__new__(cls, f"{source}_{unit}")
+        made.source, made.unit = source, unit
+        return made
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
+        return self.source, self.unit
+
+    def values(self, rows: pa.Table, dataset: str) -> pa.ChunkedArray:
+        """The values for some rows.
+
+        Raises
+        ------
+        UnknownColumn
+            If the rows do not have the source.
+        Unsupported
+            If it is no date and no timestamp without a zone.
+        """
+        if self.source not in rows.column_names:
+            raise UnknownColumn(
+                f"{self.unit}({self.source!r}): the rows for dataset {dataset!r} have no such column, "
+                f"only {rows.column_names}."
+            )
+        column = rows.column(self.source)
+        is_plain = pt.is_date(column.type) or (pt.is_timestamp(column.type) and column.type.tz is None)
+        if not is_plain and not pt.is_null(column.type):
+            raise Unsupported(
+                f"{self.unit}({self.source!r}): the column of dataset {dataset!r} is {column.type}. "
+                "Cast it to a date, or to a timestamp without a zone."
+            )
+        column = column.cast(pa.date32()) if pt.is_null(column.type) else column
+        if self.unit == "year":
+            return pc.year(column)
+        return pc.floor_temporal(column, unit=self.unit).cast(pa.date32())
+
+
+def year(column: str) -> DerivedColumn:
+    """The year of a date or time as a partition column, an integer.
+
+    Examples
+    --------
+    >>> year("SALES_DATE")
+    'SALES_DATE_year'
+    """
+    return DerivedColumn(column, "year")
+
+
+def month(column: str) -> DerivedColumn:
+    """The month of a date or time as a partition column: the date of its first day.
+
+    Conditions on the date itself open only the files of its months, by their statistics.
+
+    Examples
+    --------
+    >>> import datetime as dt
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import open_store
+    >>> from kartothek_cube.api.dataset import month, store_dataframes_as_dataset
+    >>> days = [dt.date(2024, 5, 1), dt.date(2024, 5, 31), dt.date(2024, 6, 1)]
+    >>> sales = pa.table({"SALES_DATE": days, "UNITS": [3, 4, 5]})
+    >>> store, by_month = open_store("hmemory://"), month("SALES_DATE")
+    >>> dataset = store_dataframes_as_dataset(store, "sales", [sales], partition_on=by_month)
+    >>> sorted(label.split("/")[0] for label in dataset.partitions)
+    ['SALES_DATE_month=2024-05-01', 'SALES_DATE_month=2024-06-01']
+    """
+    return DerivedColumn(column, "month")
+
+
+def day(column: str) -> DerivedColumn:
+    """The day of a date or time as a partition column, a date.
+
+    Examples
+    --------
+    >>> day("SOLD_AT")
+    'SOLD_AT_day'
+    """
+    return DerivedColumn(column, "day")
+
+
+def derived_in(names: Iterable[str]) -> tuple[DerivedColumn, ...]:
+    """The derived columns among some names."""
+    return tuple(name for name in names if isinstance(name, DerivedColumn))
+
+
+def refuse_derived(names: Iterable[object], where: str) -> None:
+    """Raise for a derived column in a cube, whose datasets share their partition columns."""
+    for name in names:
+        if isinstance(name, DerivedColumn):
+            raise InvalidInput(
+                f"{where}: {name.unit}({name.source!r}) is for single datasets. Add the column {str(name)!r} to the "
+                "rows yourself, and name it here."
+            )
+
+
+def with_derived(rows: pa.Table, columns: Iterable[DerivedColumn], dataset: str) -> pa.Table:
+    """The rows with derived columns.
+
+    Raises
+    ------
+    InvalidInput
+        If the rows have a column of the name with other values.
+    """
+    for column in columns:
+        values, name = column.values(rows, dataset), str(column)
+        if name not in rows.column_names:
+            rows = rows.append_column(name, values)
+            continue
+        try:
+            is_same = rows.column(name).cast(values.type).equals(values)
+        except pa.ArrowException:
+            is_same = False
+        if not is_same:
+            raise InvalidInput(
+                f"Column {name!r} of the rows for dataset {dataset!r} is not the {column.unit} of {column.source!r}. "
+                "Leave it out, or correct it."
+            )
+    return rows

@@ -13,15 +13,16 @@ from datetime import datetime
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.schema import check_shared_columns, ordered, unify
-from kartothek_cube.core.arrow.sort_keys import pack_one, stable_order
+from kartothek_cube.core.arrow.sort_keys import sorted_table
 from kartothek_cube.core.io.file_format import FileFormat
 from kartothek_cube.core.metadata.index import index_type
 from kartothek_cube.core.metadata.naming import data_key, index_key, schema_key
 from kartothek_cube.core.metadata.partition_values import partition_text
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.stores.contract import check_key
+from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, check_types_of_dropped, dropped_columns
 from kartothek_cube.core.write.input_rows import InputPartition
-from kartothek_cube.core.write.partitioner import split_rows
+from kartothek_cube.core.write.partitioner import UNITS, DerivedColumn, split_rows, with_derived
 from kartothek_cube.core.write.receipt import PartitionRows
 from kartothek_cube.core.write.stage import StageRequest, dataset_schema
 from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn, Unsupported
@@ -121,6 +122,12 @@ class WriteRequest:
         Whether the rows replace the present contents; whether new columns are allowed.
     msgpack : bool
         Whether the document of a new dataset is msgpack and not JSON.
+    sorts_as_recorded : bool
+        Whether the order is that on record, and not asked for by the call.
+    layout : DatasetLayout
+        What the call says about files, and what is on record where the call says nothing.
+    derived : tuple of DerivedColumn
+        Partition columns that rows get from other columns.
     """
 
     uuid: str
@@ -129,19 +136,31 @@ class WriteRequest:
     index_columns: tuple[str, ...]
     serializer: FileFormat
     sort_columns: tuple[str, ...] = ()
+    sorts_as_recorded: bool = False
     replace: bool = False
     add_columns: bool = False
     msgpack: bool = False
+    layout: DatasetLayout = NO_LAYOUT
+    derived: tuple[DerivedColumn, ...] = ()
 
     @property
     def start(self) -> Snapshot | None:
         """The snapshot that the rows are added to; None for a new or replaced dataset."""
         return None if self.replace else self.base
 
-    def stage_request(self, table: str, fresh: bool) -> StageRequest:
+    def records(self, schemas: Mapping[str, pa.Schema]) -> dict[str, str | None]:
+        """The layout for the document of a new dataset; one that is there keeps its own."""
+        names = {name for schema in schemas.values() for name in schema.names}
+        return self.layout.within(names).record() if self.start is None else {}
+
+    def stage_request(self, table: str, fresh: bool, *, may_cut: bool = True) -> StageRequest:
         """How the files of one table are staged."""
         indexed, sort, file_format = self.index_columns, self.sort_columns, self.serializer
-        return StageRequest(self.uuid, self.partition_on, indexed, sort, file_format, table, fresh)
+        # A label that a user chose names one file, which a later write replaces.
+        target = self.layout.target_file_bytes if fresh and may_cut else None
+        return StageRequest(
+            self.uuid, self.partition_on, indexed, sort, file_format, table, fresh, target_file_bytes=target
+        )
 
 
 # --- one element ----------------------------------------------------------------------------------
@@ -175,7 +194,8 @@ def prepare(request: WriteRequest, element: InputPartition) -> PreparedRows:
             f"The tables {missing} of an element for dataset {request.uuid!r} have no rows: "
             "give a frame, perhaps one without rows."
         )
-    tables = {table: _sorted(request, table, rows) for table, rows in element.tables.items() if rows is not None}
+    given = {t: with_derived(r, request.derived, request.uuid) for t, r in element.tables.items() if r is not None}
+    tables = {table: _sorted(request, table, rows) for table, rows in given.items()}
     for table, rows in tables.items():
         check_table_name(table, request.uuid)
         check_partition_columns(request, table, rows.schema)
@@ -206,6 +226,8 @@ def _sorted(request: WriteRequest, table: str, rows: pa.Table) -> pa.Table:
     if not request.sort_columns:
         return rows
     missing = sorted(set(request.sort_columns) - set(rows.column_names))
+    if missing and request.sorts_as_recorded:
+        return rows  # whether the rows may lack these columns is for the schema to say
     if missing:
         raise UnknownColumn(
             f"sort_partitions_by: table {table!r} of dataset {request.uuid!r} has no columns {missing}, "
@@ -217,17 +239,18 @@ def _sorted(request: WriteRequest, table: str, rows: pa.Table) -> pa.Table:
             f"sort_partitions_by: the columns {nested} of dataset {request.uuid!r} hold lists or structs, "
             "which have no order."
         )
-    order = stable_order(pack_one(rows, request.sort_columns))
-    return rows if order is None else rows.take(pa.array(order))
+    return sorted_table(rows, request.sort_columns)
 
 
 def check_partition_columns(request: WriteRequest, table: str, schema: pa.Schema) -> None:
     """Raise for a table that cannot be partitioned as the dataset is."""
     missing = [c for c in request.partition_on if c not in schema.names]
     if missing:
+        derived = [f'{unit}("{c[: -len(unit) - 1]}")' for c in missing for unit in UNITS if c.endswith(f"_{unit}")]
         raise InvalidInput(
             f"Partition column(s) missing: {', '.join(missing)} "
             f"(table {table!r} of dataset {request.uuid!r}, which has {schema.names})."
+            + (f" For columns that are derived, repeat partition_on=[{', '.join(derived)}]." if derived else "")
         )
     if request.partition_on and set(schema.names) == set(request.partition_on):
         raise InvalidInput(
@@ -297,8 +320,11 @@ class Schemas:
                 f"{self.request.uuid!r}: {sorted(schemas)}, not {sorted(present)}."
             )
         tables = dict(schemas)
+        was_dropped = {} if start is None else dropped_columns(start.document.metadata, start.uuid)
         for table, schema in schemas.items():
             old, new = present.get(table), schema
+            if self.request.add_columns:
+                new = check_types_of_dropped(was_dropped.get(table, pa.schema([])), new, self.request.uuid)
             if old is None or old.equals(new):
                 continue
             if self.request.add_columns:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kartothek_cube.core.metadata.file_statistics import StatisticsOfFile
 from kartothek_cube.core.metadata.index import distinct_values
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 
@@ -32,8 +33,9 @@ class Receipt:
 
     ``schema`` includes the partition columns. ``entries`` has the distinct values of each indexed
     column. ``low`` and ``high`` are the sort columns of the first and the last row. ``staged`` is
-    a time (UTC) right before the file was written: the file is not older. Receipts of one label
-    with different tables make one partition.
+    a time (UTC) right before the file was written: the file is not older. ``statistics`` are those
+    of the rows, if they were asked for. Receipts of one label with different tables make one
+    partition.
     """
 
     dataset: str
@@ -48,11 +50,13 @@ class Receipt:
     high: tuple[Any, ...] = ()
     table: str = SINGLE_TABLE
     staged: datetime = field(default_factory=lambda: datetime.now(UTC))
+    statistics: StatisticsOfFile | None = None
 
     def __setstate__(self, state: Sequence[Any]) -> None:
-        # A receipt that an older version pickled has no time, and may be of any age.
-        missing = len(self.__slots__) - len(state)
-        for name, value in zip(self.__slots__, (*state, *[_LONG_AGO] * missing), strict=True):
+        # A receipt that an older version pickled has no statistics. If it has no time, either, the
+        # file may be of any age.
+        newer = (_LONG_AGO, None)[len(state) - len(self.__slots__) :] if len(state) < len(self.__slots__) else ()
+        for name, value in zip(self.__slots__, (*state, *newer), strict=True):
             object.__setattr__(self, name, value)
 
 

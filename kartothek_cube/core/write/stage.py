@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, islice, pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.column_bounds import joined_bounds, measure_bounds
 from kartothek_cube.core.arrow.schema import ordered
 from kartothek_cube.core.io.file_format import FileFormat
-from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.metadata.file_statistics import StatisticsOfFile, make_statistics
 from kartothek_cube.core.metadata.index import distinct_values
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, data_key, new_id
 from kartothek_cube.core.metadata.partition_values import partition_type
 from kartothek_cube.core.runtime.executor import map_in_threads, thread_count
+from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Data, Store, VersionMismatch
@@ -28,20 +31,25 @@ from kartothek_cube.core.write.receipt import PartitionRows, Receipt, index_entr
 _READABLE = 200
 # The statistics of a row group with fewer rows cost more than they save.
 _LEAST_GROUP = 1_024
+# Files that do not fit in memory are mostly sorted. Of these, small row groups are found faster.
+_MOST_GROUP = 131_072
 # Pieces of a stream whose distinct values are merged at once.
 _PIECES = 32
 # Handing a task to a thread takes as long as writing a small file. So a task gets several small
 # files, up to these bounds, as long as each thread gets enough tasks.
-_BUNDLE_FILES, _BUNDLE_BYTES, _LEAST_TASKS = 64, 4 * 2**20, 8
+_BUNDLE_FILES, _BUNDLE_BYTES, _LEAST_TASKS = 64, 4 * 2**20, 2
+
+# So many rows, from the middle, tell how many bytes a row takes in a file.
+_SAMPLE = 131_072
 
 T = TypeVar("T")
 
 __all__ = [
+    "Drained",
     "StageRequest",
     "Staging",
     "bounded_groups",
     "dataset_schema",
-    "drain",
     "stage_part",
     "stage_parts",
     "stage_stream",
@@ -56,6 +64,8 @@ class StageRequest:
     A receipt lists the distinct values of ``index_columns``, and the first and last row of
     ``sort_columns``. ``fresh`` means that the labels are new and random. A label that the user
     chose names the partition, not the file: if its key is taken, the file gets another key.
+    ``statistics`` is the option of that name. Rows that would make a file of more than
+    ``target_file_bytes`` are cut into several.
     """
 
     uuid: str
@@ -65,6 +75,8 @@ class StageRequest:
     serializer: FileFormat
     table: str = SINGLE_TABLE
     fresh: bool = True
+    statistics: bool | Sequence[str] = field(default_factory=lambda: current_options().statistics)
+    target_file_bytes: int | None = None
 
 
 def stage_parts(
@@ -84,6 +96,9 @@ class Staging(NamedTuple):
 
 def stage_together(store: Store, stagings: Sequence[Staging]) -> list[list[Receipt]]:
     """`stage_parts` for several datasets in one run: no thread idles between two of them."""
+    stagings = [
+        s._replace(parts=list(chain.from_iterable(_cut(s.request, part) for part in s.parts))) for s in stagings
+    ]
     total = sum(len(staging.parts) for staging in stagings)
     # An upload to a remote store takes longer than the hand-over, so each file is a task.
     limit = 1 if store.is_remote else min(_BUNDLE_FILES, total // (_LEAST_TASKS * thread_count()))
@@ -95,6 +110,21 @@ def stage_together(store: Store, stagings: Sequence[Staging]) -> list[list[Recei
     tasks, phase = list(chain.from_iterable(bundles)), Phase("write", "files", total, len)
     staged = iter(list(map_in_threads(stage, tasks, store=store, weight=lambda bundle: bundle.nbytes, phase=phase)))
     return [list(chain.from_iterable(islice(staged, len(of_dataset)))) for of_dataset in bundles]
+
+
+def _cut(request: StageRequest, part: PartitionRows) -> Iterator[PartitionRows]:
+    """The rows in parts whose files have about the target size, each with a label of its own."""
+    rows, target = part.table.num_rows, request.target_file_bytes
+    if target is None or part.table.nbytes <= target:
+        yield part
+        return
+    some = min(rows, _SAMPLE, max(_LEAST_GROUP, rows * target // part.table.nbytes))
+    sample = part.table.slice((rows - some) // 2, some)
+    count = min(rows, -(-memoryview(request.serializer.encode(sample)).nbytes * rows // (some * target)))
+    for number in range(count):
+        begin, end = (n * rows // count for n in (number, number + 1))
+        label = f"{part.label}-{number}" if number else part.label
+        yield PartitionRows(part.values, label, part.table.slice(begin, end - begin))
 
 
 class _Bundle(NamedTuple):
@@ -134,29 +164,47 @@ def _stage(store: Store, request: StageRequest, parts: Sequence[PartitionRows], 
     """Encode all files, then upload all: interleaved they take 50 % longer (CPU cache misses)."""
     ends = [_ends(part.table, request.sort_columns) for part in parts]
     entries = [index_entries(part, request.index_columns) for part in parts]
+    measured = measure_bounds([part.table for part in parts], request.statistics, request.sort_columns)
     files = [memoryview(request.serializer.encode(part.table)) for part in parts]
     # Before the first put: a store may answer long after it has written.
     begun = datetime.now(UTC)
-    keys = [_put(store, request, part.label, data) for part, data in zip(parts, files, strict=True)]
+    keys = _put(store, request, [part.label for part in parts], files)
     record(
         rows_written=sum(part.table.num_rows for part in parts),
         files_written=len(files),
         bytes_written=sum(data.nbytes for data in files),
     )
-    uuid, table = request.uuid, request.table
+    uuid, table, sizes = request.uuid, request.table, [data.nbytes for data in files]
+    statistics = _statistics(request, measured, keys, sizes)
+    columns = zip(parts, keys, sizes, entries, ends, statistics, strict=True)
     return [
-        Receipt(uuid, p.label, key, p.values, p.table.num_rows, data.nbytes, schema, values, low, high, table, begun)
-        for p, key, data, values, (low, high) in zip(parts, keys, files, entries, ends, strict=True)
+        Receipt(uuid, p.label, key, p.values, p.table.num_rows, size, schema, values, low, high, table, begun, facts)
+        for p, key, size, values, (low, high), facts in columns
     ]
 
 
-def _put(store: Store, request: StageRequest, label: str, data: Data) -> str:
-    """Put a file under the key of its label, or under a new key if a user's label is taken."""
+def _statistics(
+    request: StageRequest, measured: pa.Table, keys: Sequence[str], sizes: Sequence[int]
+) -> list[StatisticsOfFile | None]:
+    """The statistics of each file, from the bounds of its rows."""
+    if request.statistics is False:
+        return [None] * len(keys)
+    source = make_statistics(measured, request.uuid, keys, sizes)
+    return [StatisticsOfFile(source, row) for row in range(len(keys))]
+
+
+def _put(store: Store, request: StageRequest, labels: Sequence[str], files: Sequence[Data]) -> list[str]:
+    """Put files under the keys of their labels, or under new keys if a user's label is taken."""
+    if not request.fresh:
+        return [_put_under_label(store, request, label, data) for label, data in zip(labels, files, strict=True)]
+    keys = [data_key(request.uuid, request.table, label, request.serializer.file_suffix) for label in labels]
+    store.put_many(list(zip(keys, files, strict=True)))
+    return keys
+
+
+def _put_under_label(store: Store, request: StageRequest, label: str, data: Data) -> str:
     suffix = request.serializer.file_suffix
     key = data_key(request.uuid, request.table, label, suffix)
-    if request.fresh:
-        store.put(key, data)
-        return key
     if store.capabilities.conditional_put:
         try:
             store.put_if(key, data, None)
@@ -182,11 +230,20 @@ def _ends(table: pa.Table, columns: Sequence[str]) -> tuple[tuple[Any, ...], tup
     return tuple(key[0].as_py() for key in keys), tuple(key[-1].as_py() for key in keys)
 
 
-def drain(items: list[T]) -> Iterator[T]:
+class Drained(Generic[T]):
     """The items in order; each is removed from the list, so that its rows can be freed."""
-    items.reverse()
-    while items:
-        yield items.pop()
+
+    def __init__(self, items: list[T]) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        # Tells `map_in_threads` that one item needs no threads.
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[T]:
+        self._items.reverse()
+        while self._items:
+            yield self._items.pop()
 
 
 # --- a file of any size ---------------------------------------------------------------------------
@@ -201,18 +258,58 @@ def stage_stream(
     stored: pa.Schema,
     schema: pa.Schema,
     limit: int,
-) -> Receipt:
-    """Write one file of rows that arrive in pieces, in the order of arrival.
+) -> list[Receipt]:
+    """Write rows that arrive in pieces, in the order of arrival, to one file or to several.
 
     Memory holds one row group, and up to ``limit`` bytes of the file. ``stored`` has the columns of
-    the file, ``schema`` those of the dataset. The label must be new.
+    the file, ``schema`` those of the dataset. The label must be new. A file ends with the row group
+    with which it reaches the target size of the request.
     """
+    if request.target_file_bytes is None:
+        return [_stage_file(store, request, label, values, pieces, stored, schema, limit)]
+    size = request.serializer.chunk_size if isinstance(request.serializer, ParquetFormat) else None
+    rows, receipts = _Rest(pieces, size or _MOST_GROUP), list[Receipt]()
+    while rows.is_left() or not receipts:
+        name = f"{label}-{len(receipts)}" if receipts else label
+        receipts.append(_stage_file(store, request, name, values, rows, stored, schema, limit))
+    return receipts
+
+
+class _Rest:
+    """Rows in pieces of ``size`` rows at most, to be taken file by file."""
+
+    def __init__(self, pieces: Iterable[pa.Table], size: int) -> None:
+        cut = (piece.slice(i, size) for piece in pieces for i in range(0, piece.num_rows, size))
+        self._pieces, self._next = cut, next(cut, None)
+
+    def is_left(self) -> bool:
+        return self._next is not None
+
+    def until(self, is_full: Callable[[], bool]) -> Iterator[pa.Table]:
+        while self._next is not None and not is_full():
+            piece, self._next = self._next, next(self._pieces, None)
+            yield piece
+
+
+def _stage_file(
+    store: Store,
+    request: StageRequest,
+    label: str,
+    values: Mapping[str, Any],
+    pieces: Iterable[pa.Table] | _Rest,
+    stored: pa.Schema,
+    schema: pa.Schema,
+    limit: int,
+) -> Receipt:
     key = data_key(request.uuid, request.table, label, request.serializer.file_suffix)
-    summary = _StreamSummary([c for c in request.index_columns if c in stored.names], request.sort_columns)
+    indexed = [c for c in request.index_columns if c in stored.names]
+    summary = _StreamSummary(indexed, request.sort_columns, request.statistics)
     # A store takes a file at once, so a large one waits on disk until it is complete.
     with tempfile.SpooledTemporaryFile(max_size=limit) as file:
         # Without partition columns, as in `stage_part`: low and high name columns of the file only.
-        observed = summary.observe(piece.select(stored.names) for piece in pieces)
+        target = request.target_file_bytes or 0
+        taken = pieces.until(lambda: file.tell() >= target) if isinstance(pieces, _Rest) else pieces
+        observed = summary.observe(piece.select(stored.names) for piece in taken)
         rows = request.serializer.write_stream(observed, stored, file)
         size = file.tell()
         file.seek(0)
@@ -221,23 +318,26 @@ def stage_stream(
     record(rows_written=rows, files_written=1, bytes_written=size)
     low, high = summary.low, summary.high
     entries, table = summary.values(), request.table
-    return Receipt(request.uuid, label, key, values, rows, size, schema, entries, low, high, table, begun)
+    (facts,) = _statistics(request, summary.bounds(stored), [key], [size])
+    return Receipt(request.uuid, label, key, values, rows, size, schema, entries, low, high, table, begun, facts)
 
 
 def bounded_groups(serializer: FileFormat, rows: int, nbytes: int, limit: int) -> FileFormat:
-    """The format with row groups of about ``limit`` bytes, for ``rows`` that take ``nbytes``.
+    """The format with row groups of at most ``limit`` bytes, for ``rows`` that take ``nbytes``.
 
     A row group size that the user chose stays.
     """
     if not isinstance(serializer, ParquetFormat) or serializer.chunk_size is not None or nbytes <= limit:
         return serializer
-    return replace(serializer, chunk_size=max(_LEAST_GROUP, rows * limit // nbytes))
+    return replace(serializer, chunk_size=max(_LEAST_GROUP, min(_MOST_GROUP, rows * limit // nbytes)))
 
 
 class _StreamSummary:
-    """Facts for the receipt of a stream: distinct values of some columns, first and last row."""
+    """Facts for the receipt of a stream: distinct values, first and last row, bounds of columns."""
 
-    def __init__(self, indexed: Iterable[str], sort_columns: Sequence[str]) -> None:
+    def __init__(self, indexed: Iterable[str], sort_columns: Sequence[str], statistics: bool | Sequence[str]) -> None:
+        self._statistics = statistics
+        self._bounds: list[pa.Table] = []
         self._arrays: dict[str, list[pa.Array]] = {column: [] for column in indexed}
         self._sort_columns = sort_columns
         self.low: tuple[Any, ...] = ()
@@ -251,9 +351,16 @@ class _StreamSummary:
                 # Merged now and then: memory holds the distinct values, not one array per piece.
                 if len(arrays) >= _PIECES:
                     arrays[:] = [_merged(arrays)]
+            self._bounds.append(measure_bounds([piece], self._statistics, self._sort_columns))
+            if len(self._bounds) >= _PIECES:
+                self._bounds[:] = [joined_bounds(self._bounds)]
             low, self.high = _ends(piece, self._sort_columns) if piece.num_rows else (self.low, self.high)
             self.low = self.low or low
             yield piece
+
+    def bounds(self, schema: pa.Schema) -> pa.Table:
+        """The bounds of the columns, as of `measure_bounds`."""
+        return joined_bounds(self._bounds or [measure_bounds([schema.empty_table()], self._statistics)])
 
     def values(self) -> dict[str, pa.Array]:
         """The distinct values of each column."""

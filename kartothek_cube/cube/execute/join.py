@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow._fast.from_buffers import bit_array, overwrite, where_valid
 from kartothek_cube.core.arrow.key_index import KeyIndex, Positions
 from kartothek_cube.core.arrow.sort_keys import BoolArray, ascends, pack, pack_one, stable_order, take_rows
+from kartothek_cube.core.expressions.predicates import Clause, Constants
 
 __all__ = [
     "BuildSide",
@@ -25,6 +26,9 @@ __all__ = [
     "rows_at",
     "with_overlays",
 ]
+
+# The keys of more rows, or of a column with more values, are not looked for in other files.
+_MOST_ROWS, _MOST_VALUES = 2**16, 2**12
 
 # Copy the selected rows when they are under 1/4 of the table, so that the rest can be freed.
 _FEW = 4
@@ -48,6 +52,24 @@ class BuildSide:
     def key_index(self) -> KeyIndex:
         """The index of the rows by ``on``, built on first use."""
         return KeyIndex(self.table, self.on)
+
+    @cached_property
+    def runtime_filter(self) -> tuple[Clause, ...]:
+        """What all keys of these rows satisfy, if a condition can say it: that they are one of few.
+
+        Only of the column with the most values: it excludes more rows of another dataset.
+        """
+        if self.table.num_rows > _MOST_ROWS:
+            return ()
+        # Not floats: joins and conditions may differ about NaN and zeros of two signs.
+        exact = (pa.types.is_integer, pa.types.is_date32, pa.types.is_string)
+        columns = [c for c in self.on if any(is_type(self.table.schema.field(c).type) for is_type in exact)]
+        distinct = {c: pc.unique(self.table.column(c)) for c in columns}
+        few = {c: values for c, values in distinct.items() if len(values) <= _MOST_VALUES and not values.null_count}
+        if not few:
+            return ()
+        column = max(few, key=lambda c: len(few[c]))
+        return (Clause(column, "in", Constants(few[column].to_pylist())),)
 
     @property
     def nbytes(self) -> int:

@@ -18,7 +18,7 @@ from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one, stable_order
 from kartothek_cube.core.expressions.evaluate import filter_table, matching_rows
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io._fast.shared_key_columns import EncodedColumns, read_rest, read_with
-from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows, read_together
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.stores.contract import Store
@@ -116,13 +116,34 @@ class PartitionLoader:
         if seed_role.id not in part.files or any(r.restricts and r.id not in part.files for r in roles):
             return JoinedRows()
 
-        def read_other(role: DatasetRole, keys: EncodedColumns | None) -> BuildSide:
-            shared = key is not None or is_shared(context, role)
-            clauses = clauses_of(role, part, key or {})
-            files = part.files.get(role.id)
-            return self.read_build_side(context, role, files, clauses, shared=shared, keys=None if shared else keys)
+        clauses = {role.id: clauses_of(role, part, key or {}) for role in context.roles}
+        shared = {role.id for role in roles if key is not None or is_shared(context, role)}
 
-        read_seed = partial(self.read_seed, context, part.files[seed_role.id], clauses_of(seed_role, part, key or {}))
+        def read(role: DatasetRole, keys: EncodedColumns | None = None) -> BuildSide:
+            is_alone = role.id not in shared
+            return self.read_build_side(
+                *(context, role, part.files.get(role.id), clauses[role.id]),
+                shared=not is_alone,
+                keys=keys if is_alone else None,
+                runtime_filter=_of(role, runtime_filter) if is_alone else (),
+            )
+
+        # What these find tells which rows of the others are of use, so they are read first. A
+        # remote store answers in parallel: only what is there already need not be waited for.
+        first = [r for r in roles if r.restricts and clauses[r.id] and (r.id in shared or not self._store.is_remote)]
+        found, runtime_filter = dict[str, BuildSide](), tuple[Clause, ...]()
+        for role in first:
+            found[role.id] = read(role)
+            if not found[role.id].table.num_rows:
+                return JoinedRows()
+            runtime_filter += found[role.id].runtime_filter
+
+        def read_other(role: DatasetRole, keys: EncodedColumns | None) -> BuildSide:
+            return found[role.id] if role.id in found else read(role, keys)
+
+        read_seed = partial(
+            self.read_seed, context, part.files[seed_role.id], clauses[seed_role.id], _of(seed_role, runtime_filter)
+        )
         seed, others = self.read_all(read_seed, [partial(read_other, role) for role in roles])
         restricting = sum(role.restricts for role in roles)  # these come first
         return join_cells(seed, context.cell_columns, islice(others, restricting), others, part.values)
@@ -141,13 +162,22 @@ class PartitionLoader:
         first = seed()
         return first.table, (other(first.keys) for other in others)
 
-    def read_seed(self, context: GroupContext, files: DatasetFiles, clauses: tuple[Clause, ...]) -> SeedRows:
-        """The newest rows of the seed in one partition that satisfy the clauses, sorted by cell."""
+    def read_seed(
+        self,
+        context: GroupContext,
+        files: DatasetFiles,
+        clauses: tuple[Clause, ...],
+        runtime_filter: tuple[Clause, ...] = (),
+    ) -> SeedRows:
+        """The newest rows of the seed in one partition that satisfy the clauses, sorted by cell.
+
+        Cells that fail the runtime filter may be left out.
+        """
         role, *others = context.roles
         if not clauses and _is_parquet(files) and any(_may_share_keys(context, role, other) for other in others):
-            table, keys = read_with(self._store, *_whole_file(context, role, files), role.dimensions)
+            table, keys = read_with(self._store, *_whole_file(context, role, files, runtime_filter), role.dimensions)
         else:
-            table, keys = self.read_newest(context, role, files, clauses), None
+            table, keys = self.read_newest(context, role, files, clauses, runtime_filter), None
         newest = newest_rows(table, role.dimensions)
         if set(role.dimensions) - set(context.cell_columns):
             newest = newest_rows(newest, context.cell_columns)
@@ -162,37 +192,45 @@ class PartitionLoader:
         *,
         shared: bool,
         keys: EncodedColumns | None = None,
+        runtime_filter: tuple[Clause, ...] = (),
     ) -> BuildSide:
         """The rows of another dataset in one aligned partition that satisfy the clauses.
 
         Rows that are ``shared`` with other partitions are cached. Key columns with the same bytes
-        as the ``keys`` of the seed are not decoded.
+        as the ``keys`` of the seed are not decoded. Cells that fail the runtime filter may be left
+        out.
         """
         if files is None:
             schema = pa.schema([role.schema.field(c) for c in _columns(context, role)])
             return BuildSide(schema.empty_table(), role.dimensions)
         if keys is not None and not clauses and _is_parquet(files) and _may_share_keys(context, context.roles[0], role):
-            table, aligned = read_rest(self._store, *_whole_file(context, role, files), keys)
+            table, aligned = read_rest(self._store, *_whole_file(context, role, files, runtime_filter), keys)
             return BuildSide(table, role.dimensions, aligned=aligned)
 
         def read() -> BuildSide:
-            return BuildSide(self.read_newest(context, role, files, clauses), role.dimensions)
+            return BuildSide(self.read_newest(context, role, files, clauses, runtime_filter), role.dimensions)
 
         return self._cache.get((role.id, files.keys, clauses), read) if shared else read()
 
     def read_newest(
-        self, context: GroupContext, role: DatasetRole, files: DatasetFiles, clauses: tuple[Clause, ...]
+        self,
+        context: GroupContext,
+        role: DatasetRole,
+        files: DatasetFiles,
+        clauses: tuple[Clause, ...],
+        runtime_filter: tuple[Clause, ...] = (),
     ) -> pa.Table:
         """The rows of a dataset in one partition, of cells whose newest row satisfies the clauses.
 
-        Older rows of these cells may be among them.
+        Older rows of these cells may be among them. Cells that fail the runtime filter may be left
+        out: it is about dimensions, so no older row can appear instead.
         """
         # With several files the newest row of a cell has to be found before a condition on payload
         # may drop it.
         alone = len(files.keys) == 1
         safe = clauses if alone else tuple(c for c in clauses if c.column in role.dimensions)
         late = () if alone else tuple(c for c in clauses if c not in safe)
-        request = _request(context, role, safe, (c.column for c in late))
+        request = _request(context, role, safe, (c.column for c in late), runtime_filter)
         pairs = zip(files.keys, files.values, strict=True)
         reads = [partial(read_rows, self._store, key, request, _file_values(values, request)) for key, values in pairs]
         table = with_overlays(list(self._each(reads)), role.dimensions)
@@ -231,11 +269,20 @@ def _columns(context: GroupContext, role: DatasetRole) -> tuple[str, ...]:
 
 
 def _request(
-    context: GroupContext, role: DatasetRole, clauses: tuple[Clause, ...], more: Iterable[str] = ()
+    context: GroupContext,
+    role: DatasetRole,
+    clauses: tuple[Clause, ...],
+    more: Iterable[str] = (),
+    runtime_filter: tuple[Clause, ...] = (),
 ) -> FileRequest:
     uuid = f"{context.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{role.id}"
     columns = tuple(dict.fromkeys((*_columns(context, role), *more)))
-    return FileRequest(uuid, role.schema, columns, (clauses,) if clauses else None)
+    return FileRequest(uuid, role.schema, columns, (clauses,) if clauses else None, runtime_filter)
+
+
+def _of(role: DatasetRole, runtime_filter: tuple[Clause, ...]) -> tuple[Clause, ...]:
+    """The conditions on dimensions of a dataset."""
+    return tuple(c for c in runtime_filter if c.column in role.dimensions)
 
 
 def _file_values(values: Mapping[str, Any], request: FileRequest) -> dict[str, Any]:
@@ -249,10 +296,10 @@ def _is_parquet(files: DatasetFiles) -> bool:
 
 
 def _whole_file(
-    context: GroupContext, role: DatasetRole, files: DatasetFiles
+    context: GroupContext, role: DatasetRole, files: DatasetFiles, runtime_filter: tuple[Clause, ...]
 ) -> tuple[str, FileRequest, dict[str, Any]]:
-    """The key of the only file, the request for all its rows, and its partition values."""
-    request = _request(context, role, ())
+    """The key of the only file, the request for all its rows of use, and its partition values."""
+    request = _request(context, role, (), (), runtime_filter)
     return files.keys[0], request, _file_values(files.values[0], request)
 
 

@@ -18,12 +18,11 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.grouping import AMPLIFICATION_LIMIT, Spill, split_groups
 from kartothek_cube.core.arrow.sort_keys import IntArray
-from kartothek_cube.core.io.reader import TooLarge, file_rows
-from kartothek_cube.core.runtime.executor import SizeEstimate, map_batches, map_in_threads
+from kartothek_cube.core.io.reader import TooLarge
+from kartothek_cube.core.runtime.executor import SizeEstimate, map_batches
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, RowSelection, join_cells, newest_rows
 from kartothek_cube.cube.execute.partition_loader import (
     PartitionLoader,
@@ -41,7 +40,6 @@ from kartothek_cube.cube.query.plan import QueryPlan
 __all__ = [
     "BatchLoader",
     "JoinedBatch",
-    "count_planned",
     "grouped_tables",
     "iter_groups",
     "load_ahead",
@@ -139,28 +137,6 @@ def _iter_spilled(
         for number in spill.numbers() if plan.removed is None else range(keys.num_rows):
             tables = spill.take(number) or [plan.schema.empty_table()]
             yield keys.slice(number, 1).to_pylist()[0], ordered_rows(pa.concat_tables(tables), order)
-
-
-def count_planned(plan: QueryPlan, store: Store) -> int:
-    """The number of rows of a query without payload, see `count_cube`."""
-    loader = PartitionLoader(store)
-
-    def count(group: Group) -> int:
-        context, rows = group.context, 0
-        seed, *others = context.roles
-        projected = not set(seed.dimensions) <= set(context.cell_columns)
-        for part in group.partitions:
-            files = part.files[seed.id]
-            filtered = any(c.column not in part.values for c in seed.clauses)
-            # A cell occurs once in a file, but maybe in several files of a partition.
-            if len(files.keys) == 1 and not others and not filtered and not projected:
-                uuid = f"{context.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{seed.id}"
-                rows += file_rows(store, files.keys[0], uuid)
-            else:
-                rows += loader.join_partition(context, part).rows
-        return rows
-
-    return sum(map_in_threads(count, plan.slices, store=store, phase=_PARTITIONS))
 
 
 # --- batches --------------------------------------------------------------------------------------

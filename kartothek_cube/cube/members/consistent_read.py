@@ -218,33 +218,33 @@ def _aligned(
     is_tag = any(isinstance(moment, TaggedState) for moment in moments.values())
     if owner is None or owner not in found or is_tag:  # a tag has the states of one read
         return dict(found)
-    states, last = dict(found), ledger_in(newest[owner].document).last
+    aligned, last = dict(found), ledger_in(newest[owner].document).last
     # Where already the newest documents disagree, records are lost: no clock is to blame.
     names = [i for i, s in newest.items() if i != owner and last.get(s.uuid) == last_write(s.document)]
     for name in names:
         # Where a commit was chosen in another dataset, the coordinator follows.
         if isinstance(moments.get(name), str) and name in found and not isinstance(moments.get(owner), str):
             uuid, required = found[name].uuid, last_write(found[name].document)
-            if last_write_of(uuid, states[owner].document) != required:
+            if last_write_of(uuid, aligned[owner].document) != required:
                 nearest = Nearest(required, partial(last_write_of, uuid))
-                states[owner] = nearest.state(store, newest[owner], states[owner]) or states[owner]
-    wanted = ledger_in(states[owner].document).last
+                aligned[owner] = nearest.state(store, newest[owner], aligned[owner]) or aligned[owner]
+    wanted = ledger_in(aligned[owner].document).last
     for name in names:
-        state, required = states.get(name), wanted.get(newest[name].uuid)
+        state, required = aligned.get(name), wanted.get(newest[name].uuid)
         is_right = last_write(state.document) == required if state is not None else required is None
         if is_right or isinstance(moments.get(name), str):
             continue
         moved = Nearest(required, last_write).state(store, newest[name], state)
         if moved is not None:
-            states[name] = moved
+            aligned[name] = moved
         elif required is not None:
             raise HistoryUnavailable(
                 f"Cube {uuid_prefix!r}: the state of dataset {newest[name].uuid!r} that belongs to this one of the "
                 f"seed has the write {required}, and its history does not reach back so far."
             )
         else:
-            states.pop(name)  # the write that made it is not in the state of the coordinator
-    return states
+            aligned.pop(name)  # the write that made it is not in the state of the coordinator
+    return aligned
 
 
 def last_write(document: Document) -> str | None:
@@ -316,7 +316,7 @@ def read_consistent(
                 _gone.add((store.identity, uuid, ledger.last[uuid]))
         if not has_changed:
             # A writer that keeps no records came between: the documents count, also next time.
-            _agreed.update(_version(store, ledger, s) for s in snapshots.values())
+            _agreed.update(_version(store, ledger, snapshots[name]) for name in disagreeing & snapshots.keys())
             break
     for incomplete in _partial_commits(snapshots):
         # A warning, no error: a writer that died would make all reads fail until a repair.
@@ -341,11 +341,10 @@ def _compare(
         owners = {name for name, snapshot in snapshots.items() if snapshot.uuid == coordinators[0]}
     else:
         ledger, owners = ledgers[owner] or Ledger(), {owner}
-    last = {name: None if mark is None else mark.write for name, mark in marks.items()}
     wrong = {
         name
         for name in snapshots.keys() - owners
-        if ledger.last.get(snapshots[name].uuid) != last[name]
+        if ledger.last.get(snapshots[name].uuid) != last_write(snapshots[name].document)
         and _version(store, ledger, snapshots[name]) not in _agreed
     }
     if is_whole:

@@ -12,10 +12,11 @@ from kartothek_cube.core.arguments import converter_str, converter_str_set_optio
 from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.snapshots.time_travel import AsOf, check_as_of
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.text import join_names
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.cube.cube import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_KEY_IS_SEED,
@@ -27,6 +28,7 @@ from kartothek_cube.cube.cube import (
     LEGACY_PARTITION_COLUMNS,
     LEGACY_TIMESTAMP_PAYLOAD,
     Cube,
+    prefix_of,
     require_cube,
 )
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
@@ -39,10 +41,11 @@ from kartothek_cube.errors import (
     KeyNotFound,
     Unsupported,
 )
-from kartothek_cube.typing import CubeState
+from kartothek_cube.typing import CubeState, StoreLike
 
 __all__ = [
     "check_state",
+    "cube_and_store",
     "cube_of",
     "dataset_ids",
     "list_cube_prefixes",
@@ -50,6 +53,7 @@ __all__ = [
     "load_members",
     "load_named",
     "load_states",
+    "no_cube",
     "prefixes_of",
     "read_members",
     "seeds_of",
@@ -244,6 +248,48 @@ def load_states(
     _check_found(now, ids, as_of)
     check_infos(infos_of(now), cube)
     return {i: snapshot for i, snapshot in before.items() if i in now}, now
+
+
+def cube_and_store(cube: Cube | str, store: StoreLike, as_of: object = None) -> tuple[Cube, Store]:
+    """The cube, or the one that is stored under a prefix, and its opened store.
+
+    Every verb that takes a cube begins with this. A cube under a prefix is found as by
+    `discover_cube`, in its state ``as_of``.
+
+    Raises
+    ------
+    InvalidType
+        If the first is neither a cube nor a prefix. The message says if both have changed places.
+    InvalidInput
+        If there is no such cube. The message says what the store has.
+    """
+    opened, prefix = open_instrumented(store), prefix_of(cube)
+    if isinstance(cube, Cube):
+        return cube, opened
+    members = read_members(prefix, opened, as_of=as_of)
+    if not members:
+        raise no_cube(prefix, opened)
+    return cube_of(prefix, members), opened
+
+
+def no_cube(uuid_prefix: str, store: Store) -> InvalidInput:
+    """The error for a prefix without datasets: it names what the store has."""
+    match = _PREFIX.match(uuid_prefix)
+    if match is not None:
+        return InvalidInput(
+            f"{uuid_prefix!r} is the uuid of a dataset. Its cube is {match[1]!r}, as in "
+            f"query_cube({match[1]!r}, store); read_table({uuid_prefix!r}, store) reads the dataset alone."
+        )
+    if find_snapshot(store, uuid_prefix) is not None:
+        return InvalidInput(
+            f"{uuid_prefix!r} is a dataset and no cube: read_table({uuid_prefix!r}, store) reads it, "
+            "and the other verbs for datasets take it."
+        )
+    prefixes = list_cube_prefixes(store)
+    return InvalidInput(
+        f"There is no cube {uuid_prefix!r} in the store {store.name}. "
+        f"It has: {join_names(prefixes)}.{did_you_mean([uuid_prefix], prefixes)}"
+    )
 
 
 def cube_of(uuid_prefix: str, members: Mapping[str, Snapshot]) -> Cube:

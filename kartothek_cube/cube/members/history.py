@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from kartothek_cube.core.dataset.past_commits import PastCommit
 from kartothek_cube.core.metadata.commit_log import Commit
+from kartothek_cube.core.snapshots.past_commits import PastCommit
 
 __all__ = ["PastWrite", "past_writes", "write_id", "writes_in_order"]
 

@@ -45,7 +45,10 @@ def labels_step(intention: Intention, partitions: Mapping[str, DatasetPartitions
 
 
 def conditions_step(
-    intention: Intention, partitions: Mapping[str, DatasetPartitions], indexed: Mapping[str, Collection[str]]
+    intention: Intention,
+    partitions: Mapping[str, DatasetPartitions],
+    matched: Mapping[str, int],
+    indexed: Mapping[str, Collection[str]],
 ) -> Step:
     """The files that partition values and indices drop; ``indexed``: columns by dataset."""
     rows = []
@@ -55,8 +58,20 @@ def conditions_step(
         by_rows = columns - by_key - by_index
         notes = [("partition index", by_key), ("secondary index", by_index), ("rows only", by_rows)]
         note = "; ".join(f"{name}: {', '.join(sorted(by))}" for name, by in notes if by)
-        rows.append(StepRow(role.id, partitions[role.id].total, partitions[role.id].matched, note))
+        rows.append(StepRow(role.id, partitions[role.id].total, matched[role.id], note))
     return Step("Pre-conditions", "files", tuple(rows))
+
+
+def statistics_steps(
+    intention: Intention,
+    partitions: Mapping[str, DatasetPartitions],
+    matched: Mapping[str, int],
+    columns: Mapping[str, Collection[str]],
+) -> tuple[Step, ...]:
+    """The files that statistics drop, if any were read; ``columns``: those read, by dataset."""
+    read = [(r.id, f"bounds of {', '.join(sorted(columns[r.id]))}") for r in intention.roles if columns.get(r.id)]
+    rows = [StepRow(i, matched[i], partitions[i].matched, note) for i, note in read]
+    return (Step("Statistics", "files", tuple(rows)),) if rows else ()
 
 
 def partition_by_step(partitions: Mapping[str, DatasetPartitions]) -> Step:

@@ -9,8 +9,8 @@ from itertools import product
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_set_optional, converter_str_tupleset
-from kartothek_cube.core.arrow.schema import check_literal
-from kartothek_cube.core.expressions.conjunction import Conjunction
+from kartothek_cube.core.arrow.literals import check_literal
+from kartothek_cube.core.expressions.conjunction import Conjunction, conjunction_of
 from kartothek_cube.core.expressions.predicates import Clause, constants_of, is_null
 from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.cube.cube import Cube, get_payload_subset
@@ -114,12 +114,7 @@ def make_intention(arguments: QueryArguments, infos: Mapping[str, DatasetInfo]) 
     if not dims:
         raise InvalidInput("Dimension columns cannot be empty.")
     by = _partition_by(infos, available, cube, arguments.partition_by)
-    if isinstance(conditions, (str, bytes)):
-        raise InvalidType(
-            f'Conditions are objects, as in C("UNITS") > 0; a text like {conditions!r} '
-            "becomes one by Conjunction.from_string."
-        )
-    conjunction = conditions if isinstance(conditions, Conjunction) else Conjunction(conditions)
+    conjunction = conjunction_of(conditions, {f.name: f.type for info in infos.values() for f in info.schema})
     _check_conditions(conjunction, infos, available)
     payload = _payload_columns(cube, dims, available, arguments.payload_columns)
     output = tuple(sorted({*by, *dims, *payload, *cube.partition_columns}))
@@ -172,7 +167,7 @@ def _check_conditions(conjunction: Conjunction, infos: Mapping[str, DatasetInfo]
             continue
         data_type = info.schema.field(clause.column).type
         try:
-            check_literal(value, data_type, clause.column, f' of dataset "{name}"', strict=True)
+            check_literal(value, data_type, clause.column, f' of dataset "{name}"')
         except InvalidType as error:
             reason = str(error).removeprefix("Unexpected type for predicate: ")
             text = f"{clause.column} {clause.op} {clause.value}"

@@ -14,13 +14,22 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.sort_keys import IntArray, expand_ranges, group_starts, pack_one, take_rows
 from kartothek_cube.core.expressions.evaluate import Mask
 from kartothek_cube.core.expressions.predicates import Clause, by_column
+from kartothek_cube.core.metadata.file_statistics import FileStatistics
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.scan.plan import indexed_clauses, labels_by_key, needed_indices
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.query.intention import DatasetRole
 
-__all__ = ["DatasetLabels", "DatasetPartitions", "dataset_partitions", "indices_to_read", "prune_by_values"]
+__all__ = [
+    "DatasetLabels",
+    "DatasetPartitions",
+    "columns_of_statistics",
+    "dataset_partitions",
+    "indices_to_read",
+    "prune_by_statistics",
+    "prune_by_values",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +122,13 @@ class DatasetLabels:
         """Whether at most one file is left, and so one partition of the cube."""
         if not set(self.cube.partition_columns).issubset(self.snapshot.partition_keys):
             return False
+        return self.count <= 1
+
+    @property
+    def count(self) -> int:
+        """The number of labels that satisfy all conditions."""
         alive = self.alive
-        return (len(self.snapshot.partitions) if alive is None else len(alive)) <= 1
+        return len(self.snapshot.partitions) if alive is None else len(alive)
 
     def prune_by_indices(self, indices: Mapping[str, SecondaryIndex]) -> DatasetLabels:
         """The labels that also satisfy the conditions on columns with secondary indices."""
@@ -195,18 +209,33 @@ def indices_to_read(labels: DatasetLabels, partition_by: Sequence[str]) -> dict[
     )
 
 
+def columns_of_statistics(labels: DatasetLabels, indices: Mapping[str, SecondaryIndex]) -> list[str]:
+    """The columns whose statistics planning reads, for labels that the indices have left."""
+    # Statistics take as long to read as the one file that they could drop.
+    if labels.is_one_file:
+        return []
+    return [c for c in labels.snapshot.columns_with_statistics(by_column(labels.role.clauses)) if c not in indices]
+
+
+def prune_by_statistics(labels: DatasetLabels, statistics: FileStatistics) -> DatasetLabels:
+    """The labels whose files may hold matching rows; ``statistics`` has a row for each label."""
+    types, clauses = labels.role.schema, by_column(labels.role.clauses)
+    columns = [c for c in statistics.columns if c in clauses]
+    return labels.where({c: np.flatnonzero(statistics.possible(clauses[c], types.field(c).type)) for c in columns})
+
+
 def dataset_partitions(
     labels: DatasetLabels, partition_by: Sequence[str], indices: Mapping[str, SecondaryIndex]
 ) -> DatasetPartitions:
     """The partitions of a dataset that satisfy the conditions, cut by ``partition_by`` values.
 
-    ``labels`` come from `prune_by_values`.
+    ``labels`` are those that partition values, indices and statistics have left.
     """
     snapshot, shared = labels.snapshot, labels.shared
     by = [
         c for c in partition_by if c in snapshot.indexed_columns and c in labels.role.schema.names and c not in shared
     ]
-    matching = labels.prune_by_indices(indices).alive
+    matching = labels.alive
     if matching is None and not by:
         return _everything(snapshot, shared)
     alive = np.arange(len(snapshot.partitions)) if matching is None else matching

@@ -16,10 +16,13 @@ from kartothek_cube.core.arrow.sort_keys import (
     take_rows,
 )
 from kartothek_cube.core.display.explain import Step
+from kartothek_cube.core.metadata.file_statistics import FileStatistics
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.scan.changes import check_same_types, with_past_indices
 from kartothek_cube.core.scan.plan import load_indices
+from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.arguments import check_not_loaded, given_datasets
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
@@ -42,13 +45,16 @@ from kartothek_cube.cube.query.explain_steps import (
     order_step,
     partition_by_step,
     regrouping_step,
+    statistics_steps,
 )
 from kartothek_cube.cube.query.groups import GroupContext
 from kartothek_cube.cube.query.intention import Intention, QueryArguments, make_intention
 from kartothek_cube.cube.query.partitions import (
     DatasetLabels,
+    columns_of_statistics,
     dataset_partitions,
     indices_to_read,
+    prune_by_statistics,
     prune_by_values,
 )
 from kartothek_cube.cube.query.plan import QueryPlan
@@ -92,7 +98,16 @@ def plan_members(arguments: QueryArguments, snapshots: Mapping[str, Snapshot], s
     # Partition values come first: they are in the documents, and tell which indices to read.
     labels = {r.id: prune_by_values(r, cube, snapshots[r.id]) for r in intention.roles}
     needed = [(snapshots[i], indices_to_read(labels[i], intention.partition_by)) for i in labels]
-    plan = plan_query(intention, labels, dict(zip(labels, load_indices(store, needed), strict=True)))
+    indices = dict(zip(labels, load_indices(store, needed), strict=True))
+    indexed = {i: labels[i].prune_by_indices(indices[i]) for i in labels}
+    asked = {i: columns_of_statistics(indexed[i], indices[i]) for i in labels}
+
+    def load(i: str) -> FileStatistics:
+        return statistics_of_files(store, snapshots[i], snapshots[i].files, asked[i])
+
+    useful = [i for i, columns in asked.items() if columns]
+    statistics = dict(zip(useful, map_in_threads(load, useful, store=store), strict=True))
+    plan = plan_query(intention, indexed, indices, statistics)
     return replace(plan, commits={i: snapshot.commit for i, snapshot in snapshots.items()})
 
 
@@ -151,14 +166,20 @@ def plan_between(
 
 
 def plan_query(
-    intention: Intention, labels: Mapping[str, DatasetLabels], indices: Mapping[str, Mapping[str, SecondaryIndex]]
+    intention: Intention,
+    indexed: Mapping[str, DatasetLabels],
+    indices: Mapping[str, Mapping[str, SecondaryIndex]],
+    statistics: Mapping[str, FileStatistics],
 ) -> QueryPlan:
-    """Plan a query in the steps of kartothek's query system.
+    """Plan a query in the steps of kartothek's query system, and one for statistics.
 
-    ``labels`` come from `prune_by_values`, ``indices`` has those of `indices_to_read`.
+    ``indexed`` has the labels that partition values and indices have left, ``indices`` those of
+    `indices_to_read`, ``statistics`` a row for each file, for datasets where they help.
     """
     roles = intention.roles
+    labels = {i: prune_by_statistics(indexed[i], statistics[i]) if i in statistics else indexed[i] for i in indexed}
     partitions = {i: dataset_partitions(labels[i], intention.partition_by, indices[i]) for i in labels}
+    matched = {i: of_dataset.count for i, of_dataset in indexed.items()}
     aligned = start(roles[0].id, partitions[roles[0].id])
     counts = [len(aligned)]
     for role in roles[1:]:
@@ -166,7 +187,8 @@ def plan_query(
         counts.append(len(aligned))
     steps = [
         labels_step(intention, partitions),
-        conditions_step(intention, partitions, indices),
+        conditions_step(intention, partitions, matched, indices),
+        *statistics_steps(intention, partitions, matched, {i: s.columns for i, s in statistics.items()}),
         partition_by_step(partitions),
         alignment_step(roles, counts),
     ]

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from kartothek_cube.core.display.html import DARK_PAGE, LIGHT_PAGE, Markup, escape, show_bytes, show_count
+from kartothek_cube.core.display.html import (
+    DARK_PAGE,
+    LIGHT_PAGE,
+    Markup,
+    details,
+    escape,
+    show_bytes,
+    show_count,
+    table,
+)
+from kartothek_cube.core.metadata.column_ranges import ColumnRange
 from kartothek_cube.core.text import pluralize, shortened
 from kartothek_cube.cube.report.facts import BETWEEN, Growth, HeatMap, Histogram
 
-__all__ = ["LEVELS", "STYLE", "bar", "heat_figure", "histogram_table", "sparkline"]
+__all__ = ["LEVELS", "STYLE", "bar", "heat_figure", "histogram_table", "ranges_details", "sparkline"]
 
 # --- style sheet --------------------------------------------------------------------------------
 
@@ -263,3 +273,9 @@ def sparkline(growth: Growth, begin: datetime | None, end: datetime) -> Markup:
         f"<svg {box}><title>{title}</title>"
         f'<path class="area" d="{line}V36H{xs[0]:.1f}Z"/><path class="step" d="{line}"/></svg>'
     )
+
+
+def ranges_details(dataset: str, ranges: Mapping[str, ColumnRange]) -> Markup:
+    """Columns with their least and greatest values, behind a click; nothing if none are known."""
+    rows = [(column, str(known.minimum), str(known.maximum)) for column, known in ranges.items()]
+    return details(f"ranges of {dataset}", table(("column", "minimum", "maximum"), rows)) if rows else Markup("")

@@ -10,6 +10,7 @@ from typing import Any
 
 from kartothek_cube.core.display.changes import ChangeCounts, ChangedRow
 from kartothek_cube.core.maintenance.verify.report import Severity
+from kartothek_cube.core.metadata.column_ranges import ColumnRange
 
 __all__ = [
     "BETWEEN",
@@ -34,6 +35,7 @@ class DatasetFacts:
 
     ``partitions`` counts physical partitions, ``files`` and ``bytes`` data files, and ``rows``
     stored rows, None if not counted. ``smallest``, ``median`` and ``largest`` are file sizes.
+    ``ranges`` has the columns whose least and greatest value statistics know.
     """
 
     id: str
@@ -50,6 +52,7 @@ class DatasetFacts:
     smallest: int
     median: int
     largest: int
+    ranges: Mapping[str, ColumnRange] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

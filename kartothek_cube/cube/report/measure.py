@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.label_lists import number_of_labels
 from kartothek_cube.core.arrow.sort_keys import IntArray, pack, take_rows
+from kartothek_cube.core.metadata.column_ranges import ColumnRange
 from kartothek_cube.core.metadata.history_entry import HistoryEntry
-from kartothek_cube.core.metadata.index import SecondaryIndex
+from kartothek_cube.core.metadata.index import SecondaryIndex, grouped
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.cube.cube import Cube, get_payload_subset, visible_columns
 from kartothek_cube.cube.query.changes import StatePlan, changed_pairs
@@ -33,7 +35,8 @@ _EDGES = (0, *(d * 10**e for e in range(3, 13) for d in (1, 3)))
 class CubeStatistics:
     """A dataset with the size of each file, 0 if unknown, readable indices and history.
 
-    ``rows`` has the rows of each file; None if they were not counted.
+    ``rows`` has the rows of each file; None if they were not counted. ``ranges`` has least and
+    greatest values of columns.
     """
 
     snapshot: Snapshot
@@ -41,6 +44,7 @@ class CubeStatistics:
     rows: IntArray | None
     indices: Mapping[str, SecondaryIndex]
     history: Sequence[HistoryEntry] = ()
+    ranges: Mapping[str, ColumnRange] = field(default_factory=dict)
 
 
 def dataset_facts(name: str, statistics: CubeStatistics, cube: Cube | None) -> DatasetFacts:
@@ -65,6 +69,7 @@ def dataset_facts(name: str, statistics: CubeStatistics, cube: Cube | None) -> D
         smallest=smallest,
         median=median,
         largest=largest,
+        ranges=dict(statistics.ranges),
     )
 
 
@@ -162,17 +167,18 @@ def index_facts(name: str, statistics: CubeStatistics) -> list[IndexFacts]:
     """Selectivity of the partition columns and the secondary indices of a dataset."""
     partition_values, files = statistics.snapshot.values, len(statistics.sizes)
     keys = [c for c in statistics.snapshot.partition_keys if c in partition_values.column_names]
-    facts = [_selectivity(name, c, "partition", partition_values.column(c), files) for c in keys]
+    found = []
+    for column in keys:
+        values = partition_values.column(column)
+        found.append((column, "partition", values.type, np.asarray(pc.value_counts(values).field("counts"))))
     for column, index in sorted(statistics.indices.items()):
-        facts.append(_selectivity(name, column, "secondary", index.values, files))
+        # Each value once, with the list of its files: the pairs may be many millions.
+        found.append((column, "secondary", index.type, number_of_labels(grouped(index).lists)))
+    facts = []
+    for column, kind, data_type, counts in found:
+        mean, most = (float(counts.mean()), int(counts.max())) if len(counts) else (0.0, 0)
+        facts.append(IndexFacts(name, column, str(data_type), kind, len(counts), files, mean, most))
     return facts
-
-
-def _selectivity(dataset: str, column: str, kind: str, values: pa.Array | pa.ChunkedArray, files: int) -> IndexFacts:
-    """The selectivity of an index whose entries, one for each value and file, have these values."""
-    counts = np.asarray(pc.value_counts(values).field("counts"))
-    mean, most = (float(counts.mean()), int(counts.max())) if len(counts) else (0.0, 0)
-    return IndexFacts(dataset, column, str(values.type), kind, len(counts), files, mean, most)
 
 
 def growth_of(name: str, statistics: CubeStatistics) -> Growth:

@@ -9,7 +9,7 @@ from kartothek_cube.core.display.changes import changes_table, counts_table
 from kartothek_cube.core.display.html import Markup, code, details, escape, or_dash, show_bytes, show_count, table
 from kartothek_cube.core.maintenance.verify.report import SEVERITIES
 from kartothek_cube.core.text import pluralize, shortened
-from kartothek_cube.cube.report.charts import STYLE, bar, heat_figure, histogram_table, sparkline
+from kartothek_cube.cube.report.charts import STYLE, bar, heat_figure, histogram_table, ranges_details, sparkline
 from kartothek_cube.cube.report.facts import Advice, DatasetFacts, IndexFacts, ReportFacts
 
 __all__ = ["article", "page"]
@@ -146,7 +146,8 @@ def _structure(facts: ReportFacts) -> Markup:
             payload = details(f"{len(d.payload):,} columns", escape(payload))
         columns = (or_dash(", ".join(names)) for names in (d.dimensions, d.partition_keys, d.indices))
         rows.append((_name(d), *columns, payload, d.encoding))
-    return _section("Structure", intro, _scroll(table(head, rows)))
+    ranges = (_scroll(ranges_details(d.id, d.ranges)) for d in facts.datasets if d.ranges)
+    return _section("Structure", intro, _scroll(table(head, rows)), *ranges)
 
 
 def _with_types(columns: Mapping[str, str]) -> str:
@@ -174,7 +175,7 @@ def _partitions(facts: ReportFacts) -> Markup:
     if heat.rows:
         maps.append(heat_figure("Stored rows", heat, heat.rows, show_count))
     else:
-        intro += " Rows were not counted: cube_report(..., rows=True) reads the footer of every file."
+        intro += " Rows were not counted: cube_report(..., rows=True) reads the footers of files without statistics."
     wide = " wide" if len(heat.datasets) > _SIDE_BY_SIDE else ""
     return _section(title, intro, Markup(f'<div class="maps{wide}">{"".join(maps)}</div>'))
 

@@ -13,9 +13,8 @@ from kartothek_cube.core.metadata.txn import Txn
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.members.discovery import load_cube
+from kartothek_cube.cube.members.discovery import cube_and_store, load_cube
 from kartothek_cube.cube.write.commit import commit_cube_write, write_input
 from kartothek_cube.cube.write.input_data import materialize, read_input
 from kartothek_cube.cube.write.plan import plan_append, plan_removal, plan_update
@@ -26,7 +25,7 @@ __all__ = ["append_to_cube", "remove_from_members", "remove_partitions", "update
 
 def append_to_cube(
     data: IntoCubeData,
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     metadata: Mapping[str, UserMetadata] | None = None,
     df_serializer: FileFormat | None = None,
@@ -71,14 +70,15 @@ def append_to_cube(
     [3, 5]
     """
     with operation("append_to_cube", options, cube=cube):
-        rows, opened = read_input(data, cube), open_instrumented(store)
+        cube, opened = cube_and_store(cube, store)
+        rows = read_input(data, cube)
         plan = partial(plan_append, cube, existing=load_cube(cube, opened), metadata=metadata, serializer=df_serializer)
         return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}
 
 
 def update_cube(
     data: IntoCubeData,
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     remove_conditions: IntoConditions,
     ktk_cube_dataset_ids: Columns = None,
@@ -135,9 +135,9 @@ def update_cube(
     [2, 3]
     """
     with operation("update_cube", options, cube=cube):
+        cube, opened = cube_and_store(cube, store)
         rows = read_input(data, cube)
         names = converter_str_set_optional(ktk_cube_dataset_ids)
-        opened = open_instrumented(store)
         plan = partial(
             plan_update,
             cube,
@@ -152,7 +152,7 @@ def update_cube(
 
 
 def remove_partitions(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     conditions: IntoConditions = None,
     ktk_cube_dataset_ids: Columns = None,
@@ -198,9 +198,8 @@ def remove_partitions(
     [2]
     """
     with operation("remove_partitions", options, cube=cube):
-        return remove_from_members(
-            cube, open_instrumented(store), conditions, ktk_cube_dataset_ids, metadata, on_conflict
-        )
+        cube, opened = cube_and_store(cube, store)
+        return remove_from_members(cube, opened, conditions, ktk_cube_dataset_ids, metadata, on_conflict)
 
 
 def remove_from_members(

@@ -17,7 +17,7 @@ from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import KTK_CUBE_COMPRESSION, Cube
-from kartothek_cube.cube.members.discovery import dataset_ids, load_cube, load_named
+from kartothek_cube.cube.members.discovery import cube_and_store, dataset_ids, load_cube, load_named
 from kartothek_cube.cube.write.commit import write_input
 from kartothek_cube.cube.write.input_data import materialize, read_input
 from kartothek_cube.cube.write.plan import check_arguments, check_extension, plan_build, plan_extend
@@ -149,7 +149,7 @@ def existing_for_build(cube: Cube, store: Store) -> dict[str, Snapshot]:
 
 def extend_cube(
     data: IntoCubeData,
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     metadata: Mapping[str, UserMetadata] | None = None,
     overwrite: bool = False,
@@ -178,7 +178,8 @@ def extend_cube(
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
     """
     with operation("extend_cube", options, cube=cube):
-        rows, keys, opened = read_input(data, cube), materialize(partition_on), open_instrumented(store)
+        cube, opened = cube_and_store(cube, store)
+        rows, keys = read_input(data, cube), materialize(partition_on)
         check_extension(cube, rows.names, metadata, keys, more=rows.rest is not None)
         existing = load_cube(cube, opened)
         rule = check_on_conflict(on_conflict)

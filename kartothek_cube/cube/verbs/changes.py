@@ -8,9 +8,9 @@ from kartothek_cube.core.arrow.difference import changes_schema
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.changes import check_change_type
-from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.execute.changes import iter_changes
+from kartothek_cube.cube.members.discovery import cube_and_store
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.planning import plan_states
 from kartothek_cube.typing import Columns, CubeState, IntoConditions, StoreLike
@@ -19,7 +19,7 @@ __all__ = ["query_cube_changes"]
 
 
 def query_cube_changes(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     since: CubeState,
     until: CubeState | None = None,
@@ -82,7 +82,7 @@ def query_cube_changes(
     1  update_postimage           FR           2      5
     """
     with operation("query_cube_changes", options, cube=cube) as op:
-        opened = open_instrumented(store)
+        cube, opened = cube_and_store(cube, store, until)
         arguments = QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, until)
         before, after = plan_states(arguments, since, opened)
         check_change_type(after.plan.schema.names, f"Cube {cube.uuid_prefix!r}")

@@ -11,9 +11,8 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import find_state
 from kartothek_cube.core.stores.contract import Entry
-from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube, require_cube
-from kartothek_cube.cube.members.discovery import load_members
+from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube
+from kartothek_cube.cube.members.discovery import cube_and_store, load_members
 from kartothek_cube.errors import CorruptDocument, KeyNotFound, Unsupported
 from kartothek_cube.typing import StoreLike
 
@@ -23,7 +22,7 @@ CleanupReport = GarbageReport
 
 
 def cleanup_cube(
-    cube: Cube, store: StoreLike, *, dry_run: bool = False, options: Overrides | None = None
+    cube: Cube | str, store: StoreLike, *, dry_run: bool = False, options: Overrides | None = None
 ) -> GarbageReport:
     """Remove files under the cube's prefix that neither its datasets nor their history name.
 
@@ -75,9 +74,10 @@ def cleanup_cube(
         return cleanup_cube_on(THREADS, cube, store, dry_run=dry_run)
 
 
-def cleanup_cube_on(executor: Executor, cube: Cube, store: StoreLike, *, dry_run: bool) -> GarbageReport:
+def cleanup_cube_on(executor: Executor, cube: Cube | str, store: StoreLike, *, dry_run: bool) -> GarbageReport:
     """Collect garbage as `cleanup_cube` does; the executor removes the files."""
-    opened, prefix = open_instrumented(store), require_cube(cube).uuid_prefix + KTK_CUBE_UUID_SEPERATOR
+    found, opened = cube_and_store(cube, store)
+    prefix = found.uuid_prefix + KTK_CUBE_UUID_SEPERATOR
     entries = opened.list(prefix, recursive=True).entries
 
     def is_ours(key: str) -> bool:
@@ -92,10 +92,10 @@ def cleanup_cube_on(executor: Executor, cube: Cube, store: StoreLike, *, dry_run
         try:
             finish_stopped_writes(opened, unfinished)
             unfinished.clear()
-            members = load_members(cube.uuid_prefix, opened)
+            members = load_members(found.uuid_prefix, opened)
         except (KeyNotFound, CorruptDocument, Unsupported) as error:
             raise CorruptDocument(
-                f"A dataset of cube {cube.uuid_prefix!r} cannot be read, "
+                f"A dataset of cube {found.uuid_prefix!r} cannot be read, "
                 f"so its files cannot be distinguished from garbage: {error}"
             ) from error
         tracked = {key for snapshot in members.values() for key in tracked_keys(snapshot)}
@@ -104,5 +104,5 @@ def cleanup_cube_on(executor: Executor, cube: Cube, store: StoreLike, *, dry_run
         folders = tuple(start for uuid in unseen for start in (f"{uuid}/", f"{uuid}."))
         return [e for e in entries if e.key not in tracked and is_ours(e.key) and not e.key.startswith(folders)]
 
-    scope = GarbageScope(list_unnamed, (prefix,), is_ours, cube.ktk_dataset_uuid(cube.seed_dataset))
+    scope = GarbageScope(list_unnamed, (prefix,), is_ours, found.ktk_dataset_uuid(found.seed_dataset))
     return sweep(opened, scope, dry_run=dry_run, executor=executor)

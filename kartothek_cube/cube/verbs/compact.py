@@ -11,9 +11,12 @@ from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.expressions.evaluate import Mask
 from kartothek_cube.core.expressions.predicates import parse_predicates
+from kartothek_cube.core.io.clustered_files import Clustering
 from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.kartothek.factory import DatasetFactory
-from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS, CellOrder, cell_order, check_target_rows
+from kartothek_cube.core.maintenance.compaction.clustering import check_clustering, check_columns, has_columns
+from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS, cell_order, check_target_rows
 from kartothek_cube.core.maintenance.compaction.report import CompactionReport
 from kartothek_cube.core.maintenance.compaction.run import Compaction, plan_files, run_compaction, selected_partitions
 from kartothek_cube.core.metadata.cube_columns import cube_columns
@@ -24,26 +27,29 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import partition_mask
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.core.write.arguments import check_serializer
+from kartothek_cube.core.write.arguments import check_serializer, layout_of_call
+from kartothek_cube.core.write.dataset_layout import DatasetLayout, layout_of
 from kartothek_cube.cube.arguments import chosen_members, partition_clauses, partition_conditions
-from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.members.discovery import load_cube
-from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.members.discovery import cube_and_store, load_cube
+from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete, InvalidRequest, UnknownColumn
 from kartothek_cube.typing import Columns, IntoConditions, IntoPredicates, StoreLike
 
 __all__ = ["compact_cube", "compact_cube_on", "compact_dataset", "compact_dataset_on"]
 
 
 def compact_cube(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     target_rows: int = TARGET_ROWS,
     conditions: IntoConditions = None,
     ktk_cube_dataset_ids: Columns = None,
     dry_run: bool = False,
     *,
+    sort_by: Columns = None,
+    zorder_by: Columns = None,
     df_serializer: FileFormat | None = None,
+    rewrite: bool = False,
     options: Overrides | None = None,
 ) -> dict[str, CompactionReport]:
     """Merge small files of the datasets of a cube into larger ones. Every query answers as before.
@@ -69,10 +75,17 @@ def compact_cube(
         Only these datasets; by default all.
     dry_run : bool, default False
         Only report what would be done. Footers and key columns are read, as described below.
+    sort_by, zorder_by : str or list of str, optional
+        As in `compact_dataset`. Datasets without these columns are compacted as ever, unless
+        ``ktk_cube_dataset_ids`` names them. Answers stay, but a join has to sort the rows again if
+        they are not in the order of the dimensions.
     df_serializer : FileFormat, optional
         The format of the merged files, e.g. ``ParquetSerializer("ZSTD")``. By default the format of
         the newest input, in Parquet also its codec, but ZSTD instead of SNAPPY if small files
         become a large one.
+    rewrite : bool, default False
+        Write every file anew, whatever its size: with the layout on record, and without the old
+        values of dropped columns.
     options : optional
         What `options` returns: settings for this call.
 
@@ -85,8 +98,10 @@ def compact_cube(
     Raises
     ------
     InvalidInput
-        For a cube that does not exist or is not valid, for unknown datasets, and for conditions on
-        other columns.
+        For a cube that does not exist or is not valid, for unknown datasets, for conditions on
+        other columns, and for ``sort_by`` together with ``zorder_by``.
+    UnknownColumn, Unsupported
+        If no dataset has the columns of ``sort_by`` or ``zorder_by``, or their values no order.
     CommitConflict
         If another process removed a merged file meanwhile. Added rows are no conflict.
     CubeCommitIncomplete
@@ -122,29 +137,45 @@ def compact_cube(
     """
     with operation("compact_cube", options, cube=cube):
         return compact_cube_on(
-            THREADS, cube, store, target_rows, conditions, ktk_cube_dataset_ids, dry_run, df_serializer
+            THREADS,
+            cube,
+            store,
+            target_rows,
+            conditions,
+            ktk_cube_dataset_ids,
+            dry_run,
+            sort_by,
+            zorder_by,
+            df_serializer,
+            rewrite,
         )
 
 
 def compact_cube_on(
     executor: Executor,
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     target_rows: int,
     conditions: IntoConditions,
     ktk_cube_dataset_ids: Columns,
     dry_run: bool,
+    sort_by: Columns,
+    zorder_by: Columns,
     df_serializer: FileFormat | None,
+    rewrite: bool,
 ) -> dict[str, CompactionReport]:
     """Compact a cube as `compact_cube` does; the executor reads footers and merges files."""
-    opened, names = open_instrumented(store), converter_str_set_optional(ktk_cube_dataset_ids)
-    limit, dry = check_target_rows(target_rows), check_flag(dry_run, "dry_run")
-    serializer = None if df_serializer is None else check_serializer(df_serializer)
-    conjunction = partition_conditions(require_cube(cube), conditions, "compact")
+    (cube, opened), names = cube_and_store(cube, store), converter_str_set_optional(ktk_cube_dataset_ids)
+    limit, dry, anew = check_target_rows(target_rows), check_flag(dry_run, "dry_run"), check_flag(rewrite, "rewrite")
+    wanted = check_clustering(sort_by, zorder_by)
+    serializer = _serializer(df_serializer, wanted)
     if not dry:
         check_store_can_commit(opened)
     compactions: dict[str, Compaction] = {}
-    members = chosen_members(cube, load_cube(cube, opened), names)
+    members = load_cube(cube, opened)
+    conjunction = partition_conditions(cube, conditions, members, "compact")
+    members = chosen_members(cube, members, names)
+    clusterings = _clusterings(wanted, members, everywhere=names is not None)
     # All masks first: a condition on the wrong column fails before any footer is read.
     masks: dict[str, Mask] = {}
     for name, base in members.items():
@@ -153,9 +184,53 @@ def compact_cube_on(
         masks[name] = np.zeros(len(base.partitions), dtype=bool) if is_left_alone else partition_mask(base, clauses)
     for name, base in members.items():
         order = cell_order(base, cube.dimension_columns, cube.partition_columns)
-        plan = plan_files(opened, base, masks[name], limit, order, executor)
-        compactions[name] = Compaction(base, plan, order, serializer)
+        layout, clustering, size = _as_on_record(base, clusterings[name], limit, serializer)
+        plan = plan_files(
+            opened, base, masks[name], limit, order, executor, clustering, rewrite=anew, target_bytes=size
+        )
+        compactions[name] = Compaction(base, plan, order, serializer, layout, anew)
     return _run_all(opened, cube, compactions, dry_run=dry, executor=executor)
+
+
+def _serializer(given: FileFormat | None, wanted: Clustering | None) -> FileFormat | None:
+    if given is None:
+        return None
+    serializer = check_serializer(given)
+    if wanted is not None and not isinstance(serializer, ParquetFormat):
+        raise InvalidRequest(
+            f"Files in the format of df_serializer cannot say how their rows are ordered, so {wanted.argument} would "
+            "write them anew each time. Leave df_serializer out, or give one for Parquet."
+        )
+    return serializer
+
+
+def _as_on_record(
+    base: Snapshot, wanted: Clustering | None, limit: int, serializer: FileFormat | None
+) -> tuple[DatasetLayout, Clustering | None, int | None]:
+    """Layout, order and bytes of a file: as the call says, else as is on record."""
+    layout = layout_of_call().over(layout_of(base.document.metadata, base.uuid))
+    is_open = wanted is None and len(base.schemas) == 1 and isinstance(serializer, ParquetFormat | None)
+    if is_open and layout.sort_by and has_columns(Clustering(layout.sort_by), base):
+        wanted = Clustering(layout.sort_by)
+    return layout, wanted, layout.target_file_bytes if limit == TARGET_ROWS else None
+
+
+def _clusterings(
+    wanted: Clustering | None, members: Mapping[str, Snapshot], *, everywhere: bool
+) -> dict[str, Clustering | None]:
+    """The clustering of each dataset; None for those without its columns, unless all need it."""
+    if wanted is None:
+        return dict.fromkeys(members)
+    chosen = {name: wanted if everywhere or has_columns(wanted, base) else None for name, base in members.items()}
+    if not any(chosen.values()):
+        raise UnknownColumn(
+            f"{wanted.argument}={list(wanted.columns)}: no dataset of the cube has these columns in its files. "
+            f"There are { ({name: base.schema.names for name, base in members.items()}) }."
+        )
+    for name, clustering in chosen.items():
+        if clustering is not None:
+            check_columns(clustering, members[name])
+    return chosen
 
 
 def _run_all(
@@ -191,8 +266,11 @@ def compact_dataset(
     predicates: IntoPredicates | None = None,
     dry_run: bool = False,
     *,
+    sort_by: Columns = None,
+    zorder_by: Columns = None,
     factory: DatasetFactory | None = None,
     df_serializer: FileFormat | None = None,
+    rewrite: bool = False,
     options: Overrides | None = None,
 ) -> CompactionReport:
     """Merge small files of a dataset into larger ones.
@@ -216,12 +294,22 @@ def compact_dataset(
         columns must be partition keys or have a secondary index.
     dry_run : bool, default False
         Only report what would be done. Footers of files are read.
+    sort_by : str or list of str, optional
+        Sort the rows of each physical partition by these columns across its files, nulls last, so
+        that a range of the first column lies in few files and row groups. Files of any size are
+        rewritten, but those that are sorted already and overlap no other one.
+    zorder_by : list of str, optional
+        Two to eight columns: put the rows in Z-order, so that a range of any of these columns lies
+        in few row groups. All files of a partition are rewritten if one of them is new.
     factory : DatasetFactory, optional
         Instead of ``dataset_uuid`` and ``store``. The newest state of the dataset is compacted,
         whatever the factory has read.
     df_serializer : FileFormat, optional
         The format of the merged files, e.g. ``ParquetSerializer("ZSTD")``. By default the format of
         the newest input, in Parquet also its codec.
+    rewrite : bool, default False
+        Write every file anew, whatever its size: with the layout on record, and without the old
+        values of dropped columns.
     options : optional
         What `options` returns: settings for this call.
 
@@ -236,10 +324,14 @@ def compact_dataset(
     DatasetNotFound, KeyNotFound
         If the dataset, or one of its files, does not exist.
     InvalidRequest
-        If predicates name a column that is neither partition key nor indexed, or the document lists
-        no partitions.
+        If predicates name a column that is neither partition key nor indexed, ``sort_by`` or
+        ``zorder_by`` a partition key, or the document lists no partitions.
     InvalidInput, InvalidType
-        If ``target_rows`` is no positive number, or predicates do not fit the dataset.
+        If ``target_rows`` is no positive number, predicates do not fit the dataset, or ``sort_by``
+        and ``zorder_by`` are both given.
+    UnknownColumn, Unsupported
+        If the dataset does not have a column of ``sort_by`` or ``zorder_by``, or its values have no
+        order.
     CommitConflict
         If another process removed a merged file meanwhile. Nothing has changed. Added rows are no
         conflict.
@@ -273,7 +365,17 @@ def compact_dataset(
     """
     with operation("compact_dataset", options):
         return compact_dataset_on(
-            THREADS, dataset_uuid, store, target_rows, predicates, dry_run, factory, df_serializer
+            THREADS,
+            dataset_uuid,
+            store,
+            target_rows,
+            predicates,
+            dry_run,
+            sort_by,
+            zorder_by,
+            factory,
+            df_serializer,
+            rewrite,
         )
 
 
@@ -284,26 +386,30 @@ def compact_dataset_on(
     target_rows: int,
     predicates: IntoPredicates | None,
     dry_run: bool,
+    sort_by: Columns,
+    zorder_by: Columns,
     factory: DatasetFactory | None,
     df_serializer: FileFormat | None,
+    rewrite: bool,
 ) -> CompactionReport:
     """Compact a dataset as `compact_dataset` does; the executor reads footers and merges files."""
     source = dataset_ref(dataset_uuid, store, factory)
-    limit, dry = check_target_rows(target_rows), check_flag(dry_run, "dry_run")
-    serializer = None if df_serializer is None else check_serializer(df_serializer)
+    limit, dry, anew = check_target_rows(target_rows), check_flag(dry_run, "dry_run"), check_flag(rewrite, "rewrite")
+    wanted = check_clustering(sort_by, zorder_by)
+    serializer = _serializer(df_serializer, wanted)
     if not dry:
         check_store_can_commit(source.store)
     base = load_snapshot(source.store, source.uuid)
+    if wanted is not None:
+        check_columns(wanted, base)
     selected = selected_partitions(source.store, base, parse_predicates(predicates))
-    order = _order_of_metadata(base)
-    plan = plan_files(source.store, base, selected, limit, order, executor)
-    report = run_compaction(source.store, Compaction(base, plan, order, serializer), dry_run=dry, executor=executor)
+    # The metadata of a dataset of a cube describe its order.
+    columns = cube_columns(base.document.metadata)
+    order = None if columns is None else cell_order(base, *columns)
+    layout, wanted, size = _as_on_record(base, wanted, limit, serializer)
+    plan = plan_files(source.store, base, selected, limit, order, executor, wanted, rewrite=anew, target_bytes=size)
+    compaction = Compaction(base, plan, order, serializer, layout, anew)
+    report = run_compaction(source.store, compaction, dry_run=dry, executor=executor)
     if source.factory is not None and report.commit is not None:
         source.factory.invalidate()
     return report
-
-
-def _order_of_metadata(base: Snapshot) -> CellOrder | None:
-    """The order of a dataset of a cube, which its metadata describe; None for any other dataset."""
-    columns = cube_columns(base.document.metadata)
-    return None if columns is None else cell_order(base, *columns)

@@ -10,9 +10,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from kartothek_cube.core.arguments import converter_str, converter_str_set_optional
-from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import check_store_can_commit, prepare_commit
-from kartothek_cube.core.commit.cube_writes import give_up, has_committed, settle_committed
+from kartothek_cube.core.commit.cube_writes import give_up, settle_committed, swap_or_give_up
 from kartothek_cube.core.maintenance.copied_tags import check_tags, joined_tags, put_tags
 from kartothek_cube.core.maintenance.copy import (
     PreparedCopy,
@@ -32,9 +31,9 @@ from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.arguments import check_uuids, given_datasets
-from kartothek_cube.cube.cube import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED, Cube, require_cube
+from kartothek_cube.cube.cube import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED, Cube
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
-from kartothek_cube.cube.members.discovery import dataset_ids, load_named, read_members
+from kartothek_cube.cube.members.discovery import cube_and_store, dataset_ids, load_named, read_members
 from kartothek_cube.cube.write.commit import commit_coordinator, part_of, touch
 from kartothek_cube.errors import (
     AlreadyExists,
@@ -43,7 +42,6 @@ from kartothek_cube.errors import (
     InvalidInput,
     InvalidRequest,
     InvalidType,
-    KartothekCubeError,
     MultiTableCommitAborted,
 )
 from kartothek_cube.typing import IntoDatasets, StoreLike
@@ -52,7 +50,7 @@ __all__ = ["check_other_store", "copy_cube", "copy_cube_on", "plan_cube_copy", "
 
 
 def copy_cube(
-    cube: Cube,
+    cube: Cube | str,
     src_store: StoreLike,
     tgt_store: StoreLike,
     overwrite: bool = False,
@@ -72,8 +70,8 @@ def copy_cube(
 
     Parameters
     ----------
-    cube : Cube
-        The cube.
+    cube : Cube or str
+        The cube, or its prefix.
     src_store, tgt_store : str, path, store or callable
         Source and target; everything that `open_store` takes. They must be different stores.
     overwrite : bool, default False
@@ -126,7 +124,7 @@ def copy_cube(
 
 def copy_cube_on(
     executor: Executor,
-    cube: Cube,
+    cube: Cube | str,
     src_store: StoreLike,
     tgt_store: StoreLike,
     overwrite: bool,
@@ -140,11 +138,12 @@ def copy_cube_on(
             f"renamed_datasets should be a dict dataset id → new id, but is {type(renamed_datasets).__name__}."
         )
     renamed = {converter_str(old): converter_str(new) for old, new in (renamed_datasets or {}).items()}
-    prefix = require_cube(cube).uuid_prefix if renamed_cube_prefix is None else renamed_cube_prefix
+    cube, source = cube_and_store(cube, src_store)
+    prefix = cube.uuid_prefix if renamed_cube_prefix is None else renamed_cube_prefix
     copy = cube.copy(seed_dataset=renamed.get(cube.seed_dataset, cube.seed_dataset), uuid_prefix=prefix)
     for name in renamed.values():
         copy.ktk_dataset_uuid(name)  # refuses an invalid name
-    source, target = open_instrumented(src_store), open_instrumented(tgt_store)
+    target = open_instrumented(tgt_store)
     check_store_can_commit(target)
     check_other_store(cube, source, target)
     snapshots = _by_new_name(cube, _load_source(cube, source, datasets), renamed)
@@ -310,26 +309,10 @@ def _publish_at_once(store: Store, cube: Cube, state: Snapshot, copies: Mapping[
     if seed not in copies:
         commit_coordinator(store, touched, state, prepared)
     else:
-        _swap_seed(store, as_part(copies[seed], part, write), touched)
+        last = as_part(copies[seed], part, write)
+        swap_or_give_up(store, touched, lambda: publish_copy(last))
     with suppress(Exception):  # the copy has landed, whatever the store answers now
         settle_committed(store, uuids)
-
-
-def _swap_seed(store: Store, copy: PreparedCopy, change: Change) -> None:
-    """Publish the copy of the seed; ``change`` has its part in the write."""
-    assert change.part is not None
-    assert change.cube is not None
-    try:
-        publish_copy(copy)
-    except CommitOutcomeUnknown:
-        raise  # the ledger decides
-    except KartothekCubeError:
-        give_up(store, change.part.others, change.cube.id)
-        raise
-    except Exception as error:
-        if not has_committed(store, change, error):
-            give_up(store, change.part.others, change.cube.id)
-            raise
 
 
 def _take_back(copies: Mapping[str, PreparedCopy], begun: Sequence[str]) -> list[str]:

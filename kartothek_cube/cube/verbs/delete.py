@@ -18,10 +18,9 @@ from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.arguments import check_uuids, given_datasets
 from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.members.discovery import dataset_ids
+from kartothek_cube.cube.members.discovery import cube_and_store, dataset_ids
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, ReadOnlyStore
 from kartothek_cube.typing import IntoDatasets, StoreLike
 
@@ -31,7 +30,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def delete_cube(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     datasets: IntoDatasets = None,
     *,
@@ -80,9 +79,9 @@ def delete_cube(
         delete_cube_on(THREADS, cube, store, datasets)
 
 
-def delete_cube_on(executor: Executor, cube: Cube, store: StoreLike, datasets: IntoDatasets) -> None:
+def delete_cube_on(executor: Executor, cube: Cube | str, store: StoreLike, datasets: IntoDatasets) -> None:
     """Delete a cube as `delete_cube` does; the executor removes the files."""
-    opened = open_instrumented(store)
+    cube, opened = cube_and_store(cube, store)
     plans = plan_cube_deletion(cube, opened, datasets)
     abort_pending_in(opened, plans)  # as long as the seed can tell
     for uuid, plan in plans.items():

@@ -11,10 +11,9 @@ from kartothek_cube.core.rows.run import dry_report, stage_rows
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides, current_options
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.arguments import chosen_members
-from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.members.discovery import load_cube
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.members.discovery import cube_and_store, load_cube
 from kartothek_cube.cube.write.cells import cell_changes, cells_where, plan_cell_deletion
 from kartothek_cube.cube.write.commit import publish
 from kartothek_cube.errors import CommitConflict, InvalidInput
@@ -24,7 +23,7 @@ __all__ = ["delete_cells", "delete_cells_on"]
 
 
 def delete_cells(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     conditions: IntoConditions,
     *,
@@ -92,7 +91,7 @@ def delete_cells(
 
 def delete_cells_on(
     executor: Executor,
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     conditions: IntoConditions,
     datasets: Columns,
@@ -100,29 +99,31 @@ def delete_cells_on(
     dry_run: bool,
 ) -> dict[str, RowsReport]:
     """Delete cells as `delete_cells` does; the executor reads and writes the files."""
-    require_cube(cube)
-    if conditions is None or not Conjunction(conditions).columns:
+    found, opened = cube_and_store(cube, store)
+    # Not the iterator that may have been given: each attempt reads the conditions.
+    conditions = conditions if isinstance(conditions, str) else Conjunction(conditions)
+    if not (conditions.strip() if isinstance(conditions, str) else conditions.columns):
         raise InvalidInput(
-            f"Which cells of cube {cube.uuid_prefix!r}? Conditions are needed: without them all cells would be meant. "
+            f"Which cells of cube {found.uuid_prefix!r}? Conditions are needed: without them all cells would be meant. "
             "To delete everything, call delete_cube."
         )
-    opened, mode, dry = open_instrumented(store), check_on_conflict(on_conflict), check_flag(dry_run, "dry_run")
+    mode, dry = check_on_conflict(on_conflict), check_flag(dry_run, "dry_run")
     names = converter_str_set_optional(datasets)
     if not dry:
         check_store_can_commit(opened)
     retries = current_options().commit_retries if mode == "reapply" and not dry else 0
 
     def attempt() -> dict[str, RowsReport]:
-        members = load_cube(cube, opened)
-        chosen = chosen_members(cube, members, names)
-        with cells_where(cube, opened, members, conditions) as cells:
-            plans = plan_cell_deletion(cube, opened, members, cells, chosen, executor)
+        members = load_cube(found, opened)
+        chosen = chosen_members(found, members, names)
+        with cells_where(found, opened, members, conditions) as cells:
+            plans = plan_cell_deletion(found, opened, members, cells, chosen, executor)
             reports = {i: dry_report(plan, dry_run=dry) for i, plan in plans.items()}
             if dry:
                 return reports
             staged = {i: stage_rows(opened, plan, executor) for i, plan in plans.items() if plan}
-        changes = cell_changes(cube, opened, members, plans, staged)
-        publish(opened, cube, changes, {i: members[i] for i in changes})
+        changes = cell_changes(found, opened, members, plans, staged)
+        publish(opened, found, changes, {i: members[i] for i in changes})
         return {**reports, **{i: rows.report for i, rows in staged.items()}}
 
     # A conflict has left all datasets as they were, so the second search finds the same cells.

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
-from kartothek_cube.core.display.html import Markup, details, escape, in_notebook, or_dash, show_count, table
+from kartothek_cube.core.display.html import Markup, details, escape, in_notebook, or_dash, show_count, spelled, table
+from kartothek_cube.core.metadata.column_ranges import ColumnRange, column_ranges, known_rows
+from kartothek_cube.core.metadata.file_statistics import FileStatistics
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.core.text import pluralize
+from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, layout_of
 from kartothek_cube.cube.cube import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_KEY_IS_SEED,
@@ -19,13 +24,15 @@ from kartothek_cube.cube.cube import (
     KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
     Cube,
     get_payload_subset,
+    prefix_of,
     visible_columns,
 )
 from kartothek_cube.cube.members.discovery import cube_of, list_cube_prefixes, read_members
 from kartothek_cube.cube.members.tags import cube_tags
+from kartothek_cube.cube.report.charts import ranges_details
 from kartothek_cube.typing import AsOf, StoreLike
 
-__all__ = ["CubeDescription", "DatasetDescription", "describe_cube", "description_of", "list_cubes"]
+__all__ = ["CubeDescription", "DatasetDescription", "describe_cube", "list_cubes"]
 
 # With more payload columns the HTML hides them behind a click.
 _SHOWN_COLUMNS = 12
@@ -41,7 +48,11 @@ _LIBRARY_KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class DatasetDescription:
-    """One dataset of a cube: columns with types, partition keys, indices, files, user metadata."""
+    """One dataset of a cube: columns with types, partition keys, indices, files, user metadata.
+
+    ``rows``, the number of stored rows, is None where statistics do not know it; ``ranges`` has the
+    columns whose least and greatest value they know. ``layout`` is what is on record about files.
+    """
 
     id: str
     partition_keys: tuple[str, ...]
@@ -50,6 +61,9 @@ class DatasetDescription:
     payload: Mapping[str, str]
     indices: tuple[str, ...]
     metadata: Mapping[str, object]
+    rows: int | None = None
+    ranges: Mapping[str, ColumnRange] = field(default_factory=dict)
+    layout: DatasetLayout = NO_LAYOUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +105,13 @@ class CubeDescription:
         width = max(len(d.id) for d in self.datasets)
         for d in self.datasets:
             files, keys = pluralize(d.files, "file"), ", ".join(d.partition_keys) or "nothing"
-            lines.append(f"  {d.id:<{width}}  cells by {', '.join(d.dimensions)}; {files}, partitioned by {keys}")
+            rows = f"{pluralize(d.rows, 'row')}, " if d.rows is not None else ""
+            lines.append(f"  {d.id:<{width}}  cells by {', '.join(d.dimensions)}; {files}, {rows}partitioned by {keys}")
             lines.append(f"  {'':<{width}}  {_typed(d.payload)}")
+            if d.layout:
+                lines.append(f"  {'':<{width}}  layout: {d.layout}")
+            if d.ranges:
+                lines.append(f"  {'':<{width}}  {spelled(', '.join(f'{c} {r}' for c, r in d.ranges.items()))}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -113,10 +132,18 @@ class CubeDescription:
             payload = or_dash(_typed(d.payload) if d.payload else "")
             if len(d.payload) > _SHOWN_COLUMNS:
                 payload = details(f"{len(d.payload):,} columns", escape(_typed(d.payload)))
-            rows.append((name, dimensions, keys, show_count(d.files), indices, payload))
+            stored = show_count(d.rows) if d.rows is not None else ""
+            rows.append((name, dimensions, keys, show_count(d.files), stored, indices, payload))
+        columns = ("dataset", "cells by", "partitioned by", "files", "rows", "indices", "payload")
         return in_notebook(
             head,
-            table(("dataset", "cells by", "partitioned by", "files", "indices", "payload"), rows, numbers=(3,)),
+            table(columns, rows, numbers=(3, 4)),
+            *(
+                Markup(f'<br><span class="q">layout of {escape(d.id)}:</span> {escape(str(d.layout))}')
+                for d in self.datasets
+                if d.layout
+            ),
+            *(ranges_details(d.id, d.ranges) for d in self.datasets),
             *_metadata_details(self.datasets),
         )
 
@@ -135,9 +162,11 @@ def _metadata_details(datasets: Iterable[DatasetDescription]) -> Iterator[Markup
 
 
 def describe_cube(
-    uuid_prefix: str, store: StoreLike, *, as_of: AsOf | None = None, options: Overrides | None = None
+    uuid_prefix: Cube | str, store: StoreLike, *, as_of: AsOf | None = None, options: Overrides | None = None
 ) -> CubeDescription:
-    """Describe a cube from its documents, schemas and tags alone; ``as_of`` as in `query_cube`.
+    """Describe a cube from its documents, schemas, tags and statistics alone.
+
+    ``as_of`` as in `query_cube`.
 
     Raises
     ------
@@ -156,19 +185,24 @@ def describe_cube(
       dimensions  PRODUCT_ID int64
       partitions  COUNTRY_CODE string
       indices     (none)
-      seed  cells by PRODUCT_ID; 2 files, partitioned by COUNTRY_CODE
+      seed  cells by PRODUCT_ID; 2 files, 2 rows, partitioned by COUNTRY_CODE
             UNITS int64
+            PRODUCT_ID 1 to 2, UNITS 3 to 4
     """
     with operation("describe_cube", options, cube=uuid_prefix):
         opened = open_instrumented(store)
-        members = read_members(uuid_prefix, opened, as_of=as_of)
-        cube = cube_of(uuid_prefix, members)
+        prefix = prefix_of(uuid_prefix)
+        members = read_members(prefix, opened, as_of=as_of)
+        cube = cube_of(prefix, members)
         tags = cube_tags(opened, cube.ktk_dataset_uuid(cube.seed_dataset))
-        return description_of(cube, members, tuple(tag.name for tag in tags))
+        known = map_in_threads(lambda s: statistics_of_files(opened, s, s.files, None), members.values(), store=opened)
+        statistics = dict(zip(members, known, strict=True))
+        return _description_of(cube, members, statistics, tuple(tag.name for tag in tags))
 
 
-def description_of(cube: Cube, members: Mapping[str, Snapshot], tags: tuple[str, ...] = ()) -> CubeDescription:
-    """The description of a cube from its datasets and the names of its tags."""
+def _description_of(
+    cube: Cube, members: Mapping[str, Snapshot], statistics: Mapping[str, FileStatistics], tags: tuple[str, ...]
+) -> CubeDescription:
     types = {f.name: str(f.type) for s in members.values() for f in s.schema}
     datasets = []
     for name, snapshot in members.items():
@@ -183,6 +217,9 @@ def description_of(cube: Cube, members: Mapping[str, Snapshot], tags: tuple[str,
                 payload={c: str(snapshot.schema.field(c).type) for c in payload},
                 indices=tuple(sorted(snapshot.secondary_columns)),
                 metadata=snapshot.document.user_metadata,
+                rows=known_rows(statistics[name]),
+                ranges=column_ranges(statistics[name], [f for f in snapshot.schema if f.name in columns]),
+                layout=layout_of(snapshot.document.metadata, snapshot.uuid),
             )
         )
     return CubeDescription(

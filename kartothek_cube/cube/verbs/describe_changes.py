@@ -19,11 +19,10 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.changes import check_change_type, without_files
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.execute.changes import iter_changes, iter_dataset_changes
 from kartothek_cube.cube.members.consistent_read import state_text
-from kartothek_cube.cube.members.discovery import load_states
+from kartothek_cube.cube.members.discovery import cube_and_store, load_states
 from kartothek_cube.cube.query.changes import StatePlan, with_types_of
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.planning import plan_between
@@ -94,7 +93,7 @@ class CubeChanges:
 
 
 def describe_cube_changes(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     since: CubeState,
     until: CubeState | None = None,
@@ -145,7 +144,7 @@ def describe_cube_changes(
     """
     with operation("describe_cube_changes", options, cube=cube) as op:
         limit = checked_limit(rows, "rows") or 0
-        changes = changes_between(cube, open_instrumented(store), since, until, limit)[0]
+        changes = changes_between(*cube_and_store(cube, store, until), since, until, limit)[0]
         return op.returned(changes, lambda found: sum(map(sum, (numbers for _, *numbers in found.totals()))))
 
 

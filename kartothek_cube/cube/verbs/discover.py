@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.cube.cube import Cube, get_payload_subset, visible_columns
+from kartothek_cube.cube.cube import Cube, get_payload_subset, prefix_of, visible_columns
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
-from kartothek_cube.cube.members.discovery import cube_of, dataset_ids, load_cube, read_members
+from kartothek_cube.cube.members.discovery import cube_and_store, cube_of, dataset_ids, load_cube, read_members
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.typing import AsOf, Columns, StoreLike
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreLike) -> set[str]:
+def discover_ktk_cube_dataset_ids(uuid_prefix: Cube | str, store: StoreLike) -> set[str]:
     """Ids of the datasets under a prefix. One listing of the top level; no document is read.
 
     It also names datasets that a write makes and has not committed: readers do not see them yet.
@@ -39,11 +39,12 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreLike) -> set[str
     >>> discover_ktk_cube_dataset_ids("sales", store)
     {'seed'}
     """
-    return dataset_ids(uuid_prefix, open_instrumented(store))
+    opened = open_instrumented(store)
+    return dataset_ids(prefix_of(uuid_prefix), opened)
 
 
 def discover_datasets_unchecked(
-    uuid_prefix: str, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
+    uuid_prefix: Cube | str, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
 ) -> dict[str, DatasetMetadata]:
     """The datasets under a prefix, by id; ``as_of`` as in `query_cube`.
 
@@ -56,12 +57,12 @@ def discover_datasets_unchecked(
     {}
     """
     opened = open_instrumented(store)
-    members = read_members(uuid_prefix, opened, filter_ktk_cube_dataset_ids, skip_broken=True, as_of=as_of)
+    members = read_members(prefix_of(uuid_prefix), opened, filter_ktk_cube_dataset_ids, skip_broken=True, as_of=as_of)
     return {i: DatasetMetadata.of(s) for i, s in members.items()}
 
 
 def discover_datasets(
-    cube: Cube, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
+    cube: Cube | str, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
 ) -> dict[str, DatasetMetadata]:
     """The datasets of a valid cube, by id; ``as_of`` as in `query_cube`.
 
@@ -81,12 +82,12 @@ def discover_datasets(
     >>> sorted(discover_datasets(cube, store))
     ['seed']
     """
-    members = load_cube(cube, open_instrumented(store), filter_ktk_cube_dataset_ids, as_of=as_of)
+    members = load_cube(*cube_and_store(cube, store, as_of), filter_ktk_cube_dataset_ids, as_of=as_of)
     return {i: DatasetMetadata.of(s) for i, s in members.items()}
 
 
 def discover_cube(
-    uuid_prefix: str, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
+    uuid_prefix: Cube | str, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
 ) -> tuple[Cube, dict[str, DatasetMetadata]]:
     """The `Cube` that the stored metadata describe, and its datasets; ``as_of`` as in `query_cube`.
 
@@ -112,15 +113,16 @@ def discover_cube(
 
 
 def _discover(
-    uuid_prefix: str, store: StoreLike, only: Iterable[str] | str | None, as_of: AsOf | None
+    uuid_prefix: Cube | str, store: StoreLike, only: Iterable[str] | str | None, as_of: AsOf | None
 ) -> tuple[Cube, dict[str, Snapshot]]:
-    members = read_members(uuid_prefix, open_instrumented(store), only, as_of=as_of)
-    cube = cube_of(uuid_prefix, members)
+    opened, prefix = open_instrumented(store), prefix_of(uuid_prefix)
+    members = read_members(prefix, opened, only, as_of=as_of)
+    cube = cube_of(prefix, members)
     check_infos(infos_of(members), cube)
     return cube, members
 
 
-def open_cube(uuid_prefix: str, store: StoreLike, *, as_of: AsOf | None = None) -> Cube:
+def open_cube(uuid_prefix: Cube | str, store: StoreLike, *, as_of: AsOf | None = None) -> Cube:
     """The `Cube` that the stored metadata describe.
 
     ``as_of`` as in `query_cube`, errors as in `discover_cube`.

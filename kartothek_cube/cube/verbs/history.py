@@ -16,17 +16,17 @@ from kartothek_cube.core.dataset.history import (
     plan_undo,
     undo_change,
 )
-from kartothek_cube.core.dataset.past_commits import PastCommit, past_commits
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.commit_log import Commit
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.snapshots.past_commits import PastCommit, past_commits
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.core.text import join_names
-from kartothek_cube.cube.cube import Cube, require_cube
+from kartothek_cube.cube.cube import Cube, prefix_of
 from kartothek_cube.cube.members.discovery import cube_of, read_members
 from kartothek_cube.cube.members.history import past_writes, write_id, writes_in_order
 from kartothek_cube.cube.members.tags import cube_tags, latest_state
@@ -154,6 +154,8 @@ def undo_cube(
         If a later or concurrent commit replaced or removed what the write added, or used a label
         again that the write removed. The message names dataset, partition and commits. No dataset
         has changed.
+    CommitOutcomeUnknown
+        If the store does not say whether the undo is visible: in all datasets or in none.
     KeyNotFound
         If files that the write removed are gone from the store.
 
@@ -189,7 +191,7 @@ def undo_cube(
 
 def _loaded(cube: Cube | str, store: Store) -> tuple[Cube, dict[str, Snapshot]]:
     """The cube as its datasets describe it, which may not be valid: then an undo may mend it."""
-    prefix = cube if isinstance(cube, str) else require_cube(cube).uuid_prefix
+    prefix = prefix_of(cube)
     members = read_members(prefix, store)
     return cube_of(prefix, members), members
 

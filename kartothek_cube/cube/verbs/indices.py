@@ -16,12 +16,11 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.indexing import Entries, built_indices
 from kartothek_cube.core.stores.contract import Store, check_key
-from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.core.write.prepare import check_index_columns
 from kartothek_cube.cube.arguments import chosen_members
-from kartothek_cube.cube.cube import KTK_CUBE_METADATA_SUPPRESS_INDEX_ON, Cube, require_cube, visible_columns
+from kartothek_cube.cube.cube import KTK_CUBE_METADATA_SUPPRESS_INDEX_ON, Cube, visible_columns
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
-from kartothek_cube.cube.members.discovery import load_members
+from kartothek_cube.cube.members.discovery import cube_and_store, load_members
 from kartothek_cube.cube.write.commit import publish
 from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn
 from kartothek_cube.typing import Columns, StoreLike
@@ -30,7 +29,7 @@ __all__ = ["build_cube_index", "drop_cube_index"]
 
 
 def build_cube_index(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     columns: Iterable[str] | str,
     ktk_cube_dataset_ids: Columns = None,
@@ -98,7 +97,7 @@ def build_cube_index(
     [{'BRAND': 'Acme'}, {'BRAND': 'Bolt'}]
     """
     with operation("build_cube_index", options, cube=cube):
-        opened = open_instrumented(store)
+        found, opened = cube_and_store(cube, store)
         check_store_can_commit(opened)
         names, ids = _columns(columns), converter_str_set_optional(ktk_cube_dataset_ids)
         # Index entries of files that an attempt has read; the next attempt reads only new files.
@@ -106,7 +105,7 @@ def build_cube_index(
 
         def attempt() -> dict[str, DatasetMetadata]:
             # Each attempt loads the datasets anew: the commit in between changed their files.
-            members = _members(cube, opened, ids)
+            members = _members(found, opened, ids)
             columns_by_dataset = _assign(members, names, _can_build, _raise_not_buildable)
             for i, new in columns_by_dataset.items():
                 for key in check_index_columns(members[i].schemas, new, members[i].partition_keys, members[i].uuid):
@@ -114,19 +113,19 @@ def build_cube_index(
             changes = {
                 i: replace(
                     _change_of_indices(members[i], members[i].secondary_columns | set(new)),
-                    metadata=_metadata(cube, i, members[i], built=new),
+                    metadata=_metadata(found, i, members[i], built=new),
                     built=built_indices(opened, members[i], new, entries),
                 )
                 for i, new in columns_by_dataset.items()
             }
-            landed = publish(opened, cube, changes, members)
+            landed = publish(opened, found, changes, members)
             return {i: DatasetMetadata.of(snapshot) for i, snapshot in landed.items()}
 
         return repeat_on_conflict(attempt)
 
 
 def drop_cube_index(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     columns: Iterable[str] | str,
     ktk_cube_dataset_ids: Columns = None,
@@ -179,21 +178,21 @@ def drop_cube_index(
     (frozenset(), frozenset({'PRODUCT_ID'}))
     """
     with operation("drop_cube_index", options, cube=cube):
-        opened = open_instrumented(store)
+        found, opened = cube_and_store(cube, store)
         check_store_can_commit(opened)
-        members = _members(cube, opened, ktk_cube_dataset_ids)
+        members = _members(found, opened, ktk_cube_dataset_ids)
         columns_by_dataset = _assign(
             members, _columns(columns), lambda s, column: column in s.secondary_columns, _raise_not_droppable
         )
         changes = {
             name: replace(
                 _change_of_indices(members[name], members[name].secondary_columns - set(old)),
-                metadata=_metadata(cube, name, members[name], dropped=old),
+                metadata=_metadata(found, name, members[name], dropped=old),
                 dropped=frozenset(old),
             )
             for name, old in columns_by_dataset.items()
         }
-        landed = publish(opened, cube, changes, members)
+        landed = publish(opened, found, changes, members)
         return {name: DatasetMetadata.of(snapshot) for name, snapshot in landed.items()}
 
 
@@ -209,7 +208,7 @@ def _columns(given: object) -> list[str]:
 
 def _members(cube: Cube, store: Store, given: object) -> dict[str, Snapshot]:
     """The selected datasets of a cube that is valid apart from its indices."""
-    members = load_members(require_cube(cube).uuid_prefix, store)
+    members = load_members(cube.uuid_prefix, store)
     # The indices are about to change: the cube may name them before or after that.
     check_infos(infos_of(members), cube.copy(index_columns=(), suppress_index_on=cube.dimension_columns))
     return chosen_members(cube, members, converter_str_set_optional(given))

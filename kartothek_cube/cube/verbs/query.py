@@ -14,6 +14,7 @@ from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.execute.partition_loader import PartitionLoader
 from kartothek_cube.cube.execute.run import grouped_tables, iter_groups, whole_table
+from kartothek_cube.cube.members.discovery import cube_and_store
 from kartothek_cube.cube.query.groups import Group
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.plan import QueryPlan
@@ -27,7 +28,7 @@ __all__ = ["iter_cube", "load_group", "plan_cube_query", "query_cube", "query_cu
 
 
 def query_cube(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     conditions: IntoConditions = None,
     datasets: IntoDatasets = None,
@@ -47,13 +48,14 @@ def query_cube(
 
     Parameters
     ----------
-    cube : Cube
-        The cube.
+    cube : Cube or str
+        The cube, or its prefix.
     store : str, path, store or callable
         The store of the cube, in any form that `open_store` takes.
-    conditions : Condition, Conjunction or iterable of Condition, optional
-        Conditions on the rows, e.g. ``(C("UNITS") > 0) & (C("COUNTRY_CODE") == "DE")``. A stored
-        null satisfies ``!=`` and no other condition.
+    conditions : Condition, Conjunction, iterable of Condition or str, optional
+        Conditions on the rows, e.g. ``(C("UNITS") > 0) & (C("COUNTRY_CODE") == "DE")``, or the same
+        as text, ``"UNITS > 0 & COUNTRY_CODE == 'DE'"``. A stored null satisfies ``!=`` and no other
+        condition.
     datasets : str, iterable of str, or dict, optional
         The datasets that take part, the seed among them. By default all.
     dimension_columns : str or iterable of str, optional
@@ -104,7 +106,7 @@ def query_cube(
     0           FR           2      4
     """
     with operation("query_cube", options, cube=cube) as op:
-        opened = open_instrumented(store)
+        cube, opened = cube_and_store(cube, store, as_of)
         arguments = QueryArguments(
             cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of, changed_since
         )
@@ -114,7 +116,7 @@ def query_cube(
 
 
 def query_cube_arrow(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     conditions: IntoConditions = None,
     datasets: IntoDatasets = None,
@@ -144,13 +146,13 @@ def query_cube_arrow(
     [None, 7]
     """
     with operation("query_cube_arrow", options, cube=cube) as op:
-        opened = open_instrumented(store)
+        cube, opened = cube_and_store(cube, store, as_of)
         arguments = QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, as_of)
         return op.returned(whole_table(make_plan(arguments, opened), opened))
 
 
 def iter_cube(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     conditions: IntoConditions = None,
     datasets: IntoDatasets = None,
@@ -188,7 +190,7 @@ def iter_cube(
     [({'BRAND': 'A'}, 2)]
     """
     with operation("iter_cube", options, cube=cube) as op:
-        opened = open_instrumented(store)
+        cube, opened = cube_and_store(cube, store, as_of)
         arguments = QueryArguments(
             cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of, changed_since
         )
@@ -196,7 +198,7 @@ def iter_cube(
 
 
 def plan_cube_query(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     conditions: IntoConditions = None,
     datasets: IntoDatasets = None,
@@ -227,10 +229,11 @@ def plan_cube_query(
     QueryPlan(cube='sales', groups=1, files=1)
     """
     with operation("plan_cube_query", options, cube=cube):
+        cube, opened = cube_and_store(cube, store, as_of)
         arguments = QueryArguments(
             cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of, changed_since
         )
-        return make_plan(arguments, open_instrumented(store))
+        return make_plan(arguments, opened)
 
 
 def load_group(group: Group, store: StoreLike, *, options: Overrides | None = None) -> pa.Table:

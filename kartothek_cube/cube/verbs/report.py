@@ -18,10 +18,12 @@ from kartothek_cube.core.arrow.sort_keys import IntArray
 from kartothek_cube.core.display.changes import changed_rows
 from kartothek_cube.core.io.reader import file_rows
 from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection
+from kartothek_cube.core.metadata.column_ranges import column_ranges
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_files
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.core.text import pluralize
@@ -142,7 +144,8 @@ def cube_report(
     deep : bool, default False
         Verify the data, too; reads all of it.
     rows : bool, optional
-        Whether to count rows, which reads the footer of every file. By default up to 2,000 files.
+        Whether to count rows of files without statistics, which reads their footers. By default in
+        cubes of up to 2,000 files.
     now : datetime, optional
         The moment that the page names; by default the present.
     changed_since : str, datetime or dict, optional
@@ -210,7 +213,7 @@ def _changes(store: Store, cube: Cube | None, since: CubeState) -> ChangeFacts:
 
 
 def _read_statistics(store: Store, verification: Verified, *, count: bool) -> dict[str, CubeStatistics]:
-    """Statistics of the readable datasets; ``count`` reads the number of rows from the footers."""
+    """Statistics of the readable datasets; ``count`` asks footers for rows that are unknown."""
 
     def rows_of(file: tuple[str, str | None]) -> int:
         dataset, key = file
@@ -220,15 +223,26 @@ def _read_statistics(store: Store, verification: Verified, *, count: bool) -> di
             return 0  # the verification reports it
 
     members, statistics = verification.members, dict[str, CubeStatistics]()
-    files = [(s.uuid, key) for s in members.values() for key in _files(s).to_pylist()] if count else []
-    with closing(map_files(rows_of, files, store=store)) as counts:
+    subjects = {i: result.subject for i, result in verification.passes.items() if result.subject is not None}
+    sizes = {i: _file_sizes(store, subjects[i], ask=count) for i in members}
+    known = {i: statistics_of_files(store, s, _files(s), None) for i, s in members.items()}
+    # Statistics also know files that are gone; those have no size.
+    has_rows = {i: known[i].rows.is_valid().to_numpy(zero_copy_only=False) & (sizes[i] > 0) for i in members}
+    files = [(s.uuid, key) for i, s in members.items() for key in _files(s).filter(pa.array(~has_rows[i])).to_pylist()]
+    with closing(map_files(rows_of, files if count else [], store=store)) as counts:
         for name, snapshot in members.items():
-            result, n = verification.passes[name], len(snapshot.partitions)
-            assert result.subject is not None
-            sizes = _file_sizes(store, result.subject, ask=count)
-            rows = np.fromiter(islice(counts, n), dtype=np.int64, count=n) if count else None
-            indices, history = result.indices.loaded, result.history.entries
-            statistics[name] = CubeStatistics(snapshot, sizes, rows, indices, history)
+            unknown, result = ~has_rows[name], verification.passes[name]
+            rows = pc.fill_null(known[name].rows, 0).to_numpy(zero_copy_only=False).copy()
+            n = int(np.count_nonzero(unknown))
+            rows[unknown] = np.fromiter(islice(counts, n), dtype=np.int64, count=n) if count else 0
+            statistics[name] = CubeStatistics(
+                snapshot,
+                sizes[name],
+                rows if count or not n else None,
+                result.indices.loaded,
+                result.history.entries,
+                column_ranges(known[name], snapshot.schema),
+            )
     return statistics
 
 
@@ -265,6 +279,8 @@ def _facts(
     types = {f.name: str(f.type) for s in statistics.values() for f in s.snapshot.schema}
     order = sorted(statistics, key=lambda name: (cube is not None and name != cube.seed_dataset, name))
     ordered = {name: statistics[name] for name in order}
+    tags = () if cube is None else cube_tags(store, cube.ktk_dataset_uuid(cube.seed_dataset))
+    states = [(tag, latest_state(tag.members)) for tag in tags]
     return ReportFacts(
         uuid_prefix=verification.prefix,
         store=store.name,
@@ -285,12 +301,5 @@ def _facts(
             readable=cube is not None and len(statistics) == len(verification.passes),
         ),
         changes=changes,
-        tags=_tags(store, cube),
+        tags=tuple(TagFacts(t.name, state.commit, state.time, len(t.members)) for t, state in states),
     )
-
-
-def _tags(store: Store, cube: Cube | None) -> tuple[TagFacts, ...]:
-    if cube is None:
-        return ()
-    tags = [(t, latest_state(t.members)) for t in cube_tags(store, cube.ktk_dataset_uuid(cube.seed_dataset))]
-    return tuple(TagFacts(t.name, state.commit, state.time, len(t.members)) for t, state in tags)

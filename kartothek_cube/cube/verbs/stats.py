@@ -8,18 +8,19 @@ from functools import partial
 from itertools import islice
 
 import numpy as np
+import pyarrow.compute as pc
 
 from kartothek_cube.core.display.html import in_notebook, show_bytes, show_count, table
 from kartothek_cube.core.io.reader import file_rows
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
-from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
+from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.snapshots.statistics import extents_of_files
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.arguments import check_not_loaded
-from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.members.discovery import read_members
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.members.discovery import cube_and_store, read_members
 from kartothek_cube.typing import AsOf, IntoDatasets, StoreLike
 
 __all__ = ["CubeStats", "collect_stats", "collect_stats_on"]
@@ -52,7 +53,7 @@ def _table_row(name: str, stats: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def collect_stats(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     datasets: IntoDatasets = None,
     *,
@@ -82,8 +83,8 @@ def collect_stats(
     Raises
     ------
     KeyNotFound
-        If a data file is missing, or the schema file of a dataset that needs one. To count without
-        a broken dataset, name the others in ``datasets``.
+        If a data file without statistics is missing, or the schema file of a dataset that needs
+        one. To count without a broken dataset, name the others in ``datasets``.
     CorruptDocument
         If the document of a dataset cannot be read.
 
@@ -103,28 +104,33 @@ def collect_stats(
 
 
 def collect_stats_on(
-    executor: Executor, cube: Cube, store: StoreLike, datasets: IntoDatasets, as_of: AsOf | None
+    executor: Executor, cube: Cube | str, store: StoreLike, datasets: IntoDatasets, as_of: AsOf | None
 ) -> CubeStats:
-    """Count as `collect_stats` inside an operation; the executor reads the footers."""
-    opened = open_instrumented(store)
+    """Count as `collect_stats` inside an operation; the executor reads needed footers."""
+    cube, opened = cube_and_store(cube, store, as_of)
     if isinstance(datasets, Mapping):
         check_not_loaded(as_of)
         members = {str(i): d.snapshot for i, d in datasets.items()}
     else:
-        members = read_members(require_cube(cube).uuid_prefix, opened, datasets, as_of=as_of)
+        members = read_members(cube.uuid_prefix, opened, datasets, as_of=as_of)
     counted = {i: s for i, s in members.items() if len(s.partitions) or not s.partition_keys}
-    files = [(s.uuid, key) for s in counted.values() for key in s.files.to_pylist()]
+    extents = map_in_threads(lambda s: extents_of_files(opened, s, s.files), counted.values(), store=opened)
+    known = dict(zip(counted, extents, strict=True))
+    unknown = {i: s.files.filter(known[i].rows.is_null()).to_pylist() for i, s in counted.items()}
+    files = [(counted[i].uuid, key) for i, keys in unknown.items() for key in keys]
     stats = {}
     # One pass over the files of all datasets: footers of the next load while one is summed up.
     with closing(map_files(partial(_rows, opened), files, executor=executor, store=opened)) as counts:
         for name, snapshot in counted.items():
-            rows, keys = sum(islice(counts, len(snapshot.files))), snapshot.files.to_pylist()
+            rows = pc.sum(known[name].rows, min_count=0).as_py() + sum(islice(counts, len(unknown[name])))
+            blobs = pc.sum(known[name].sizes, min_count=0).as_py()
+            unsized = snapshot.files.filter(known[name].sizes.is_null()).to_pylist()
             # One listing has the sizes of nearly all files; the others take a request each.
-            listing = opened.list(f"{snapshot.uuid}/{SINGLE_TABLE}/", recursive=True)
-            sizes = {e.key: e.size for e in listing.entries}
+            listing = opened.list(f"{snapshot.uuid}/{SINGLE_TABLE}/", recursive=True).entries if unsized else ()
+            sizes = {e.key: e.size for e in listing}
+            blobs += sum(size if (size := sizes.get(key)) is not None else opened.tail(key, 1)[1] for key in unsized)
             partitions = len(np.unique(snapshot.physical_partitions())) if snapshot.partition_keys else 1
-            blobs = sum(size if (size := sizes.get(key)) is not None else opened.tail(key, 1)[1] for key in keys)
-            stats[name] = {"blobsize": blobs, "files": len(keys), "partitions": partitions, "rows": rows}
+            stats[name] = {"blobsize": blobs, "files": len(snapshot.files), "partitions": partitions, "rows": rows}
     return CubeStats(stats)
 
 

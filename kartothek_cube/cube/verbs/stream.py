@@ -10,17 +10,19 @@ from kartothek_cube.core.runtime.telemetry import AnyOperation, operation
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.execute.run import count_planned, iter_groups
+from kartothek_cube.cube.execute.count import count_planned
+from kartothek_cube.cube.execute.run import iter_groups
+from kartothek_cube.cube.members.discovery import cube_and_store
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.plan import QueryPlan
-from kartothek_cube.cube.query.planning import make_plan
+from kartothek_cube.cube.query.planning import load_members_of, make_plan, plan_members
 from kartothek_cube.typing import Columns, CubeState, IntoConditions, IntoDatasets, StoreLike
 
 __all__ = ["count_cube", "run_plan", "stream_cube"]
 
 
 def stream_cube(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     conditions: IntoConditions = None,
     datasets: IntoDatasets = None,
@@ -74,7 +76,7 @@ def stream_cube(
     [[1, 2], [0]]
     """
     with operation("stream_cube", options, cube=cube) as op:
-        rows, opened = checked_limit(limit), open_instrumented(store)
+        rows, (cube, opened) = checked_limit(limit), cube_and_store(cube, store, as_of)
         arguments = QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, as_of)
         return _reader(make_plan(arguments, opened), opened, rows, op)
 
@@ -128,7 +130,7 @@ def _reader(plan: QueryPlan, store: Store, limit: int | None, op: AnyOperation) 
 
 
 def count_cube(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     conditions: IntoConditions = None,
     datasets: IntoDatasets = None,
@@ -139,9 +141,9 @@ def count_cube(
 ) -> int:
     """Count the rows of a query without reading payload.
 
-    A physical partition of the seed with one file and without a filter is counted from the footer
-    of the file. Of all others the columns of the cells and of the conditions are read. Conditions
-    on partition columns filter nothing inside a partition.
+    A physical partition of the seed whose files hold no cell twice, as far as statistics tell, is
+    counted without reading it, unless conditions filter its rows; conditions on partition columns
+    do not. Of all others the columns of the cells and of the conditions are read.
 
     Parameters
     ----------
@@ -173,7 +175,8 @@ def count_cube(
     (3, 2)
     """
     with operation("count_cube", options, cube=cube):
-        opened = open_instrumented(store)
+        cube, opened = cube_and_store(cube, store, as_of)
         # Without payload only the seed and the restricting datasets take part.
-        plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, None, (), as_of), opened)
-        return count_planned(plan, opened)
+        arguments = QueryArguments(cube, conditions, datasets, dimension_columns, None, (), as_of)
+        members = load_members_of(arguments, opened)
+        return count_planned(plan_members(arguments, members, opened), members, opened)

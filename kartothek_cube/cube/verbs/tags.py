@@ -29,7 +29,7 @@ from kartothek_cube.core.snapshots.tagging import (
 from kartothek_cube.core.snapshots.tags import find_tag
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.cube.cube import Cube, require_cube
+from kartothek_cube.cube.cube import Cube, prefix_of
 from kartothek_cube.cube.members.discovery import cube_of, load_cube, load_members
 from kartothek_cube.cube.members.tags import cube_tags, known_cube_tag, latest_state
 from kartothek_cube.errors import CommitOutcomeUnknown, HistoryUnavailable, InvalidRequest
@@ -237,4 +237,4 @@ def drop_cube_tag(cube: Cube | str, store: StoreLike, name: str, *, options: Ove
 
 
 def _cube(cube: Cube | str, store: Store) -> Cube:
-    return cube_of(cube, load_members(cube, store)) if isinstance(cube, str) else require_cube(cube)
+    return cube if isinstance(cube, Cube) else cube_of(cube, load_members(prefix_of(cube), store))

@@ -16,7 +16,7 @@ from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube, require_cube
+from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube, prefix_of
 from kartothek_cube.cube.members.discovery import dataset_ids
 from kartothek_cube.cube.verify import find_cube, member_findings, overridden_findings, unseen_findings
 from kartothek_cube.errors import DatasetNotFound, InvalidInput
@@ -96,7 +96,7 @@ def verified(cube: Cube | str, store: Store, *, deep: bool) -> Verified:
             f"The prefix of a cube has no {KTK_CUBE_UUID_SEPERATOR!r}, but {cube!r} was given. "
             "verify_dataset verifies a single dataset."
         )
-    prefix = cube if isinstance(cube, str) else require_cube(cube).uuid_prefix
+    prefix = prefix_of(cube)
     start = f"{prefix}{KTK_CUBE_UUID_SEPERATOR}"
     names = sorted(dataset_ids(prefix, store))
     if not names:

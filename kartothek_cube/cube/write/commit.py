@@ -15,7 +15,7 @@ from itertools import count
 
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change, prepare_commit
-from kartothek_cube.core.commit.cube_writes import WriteAborted, give_up, has_committed, settle
+from kartothek_cube.core.commit.cube_writes import WriteAborted, give_up, settle, swap_or_give_up
 from kartothek_cube.core.commit.group_commit import PreparedCommit
 from kartothek_cube.core.commit.staged_files import check_staged
 from kartothek_cube.core.metadata.commit_log import CubeCommit
@@ -32,7 +32,7 @@ from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.write.input_data import InputData
 from kartothek_cube.cube.write.plan import CubeWrite, check_stays_filled
 from kartothek_cube.cube.write.staging import Planner, stage_input
-from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, KartothekCubeError, MultiTableCommitAborted
+from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, MultiTableCommitAborted
 
 __all__ = ["commit_coordinator", "commit_cube_write", "part_of", "publish", "touch", "write_input"]
 
@@ -180,21 +180,11 @@ def commit_coordinator(
     store: Store, change: Change, base: Snapshot | None, prepared: PreparedCommit | None
 ) -> Snapshot:
     """Swap the coordinator: the moment of the write."""
-    assert change.cube is not None
-    assert change.part is not None
-    try:
-        return _landed(commit_change(store, change, base, prepared))
-    except CommitOutcomeUnknown:
-        raise  # the ledger decides
-    except KartothekCubeError:
-        give_up(store, change.part.others, change.cube.id)
-        raise
-    except Exception as error:
-        if not has_committed(store, change, error):
-            give_up(store, change.part.others, change.cube.id)
-            raise
-        state = base if prepared is None else prepared.applied.unwritten_snapshot()
-        with suppress(Exception):  # it has landed, whatever the store answers now
-            state = load_snapshot(store, change.uuid)
-        assert state is not None
-        return replace(state, result=CommitResult(change.commit, 1))
+    landed = swap_or_give_up(store, change, lambda: _landed(commit_change(store, change, base, prepared)))
+    if landed is not None:
+        return landed
+    state = base if prepared is None else prepared.applied.unwritten_snapshot()
+    with suppress(Exception):  # it has landed, whatever the store answers now
+        state = load_snapshot(store, change.uuid)
+    assert state is not None
+    return replace(state, result=CommitResult(change.commit, 1))

@@ -89,7 +89,8 @@ def _check_files(store: Store, write: DatasetWrite, files: Sequence[Receipt], pl
             raise InvalidInput(
                 f'Found duplicate cells by [{", ".join(write.sort_columns)}] in dataset "{write.id}": '
                 f"{pluralize(len(duplicates), 'row')} with a cell that another one has. "
-                f"Example: {cell} occurs in {places}. A cell may occur once."
+                f"Example: {cell} occurs in {places}. A cell may occur once: "
+                "aggregate such rows, or add a dimension that tells them apart."
             )
 
 

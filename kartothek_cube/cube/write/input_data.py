@@ -11,6 +11,7 @@ from kartothek_cube.core.arguments import converter_str, converter_str_tupleset
 from kartothek_cube.core.arrow.pandas import concat_blocks, is_block, to_table
 from kartothek_cube.core.metadata.document import check_user_metadata
 from kartothek_cube.core.write.input_rows import chunk_bytes, is_lazy, is_stream, open_stream, stream_blocks
+from kartothek_cube.core.write.partitioner import refuse_derived
 from kartothek_cube.cube.cube import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_KEY_IS_SEED,
@@ -130,6 +131,7 @@ def resolve_partition_on(cube: Cube, names: Iterable[str], partition_on: object)
                 f"partition_on of dataset {name} should be a list of columns ([] for none), but is {columns!r}."
             )
         listed = tuple(columns) if not isinstance(columns, (str, bytes)) else (columns,)
+        refuse_derived(listed, f"partition_on of dataset {name}")
         if len(set(listed)) != len(listed):
             raise InvalidInput(
                 f"partition-on attribute of dataset {name} contains duplicates: {', '.join(map(str, listed))}"

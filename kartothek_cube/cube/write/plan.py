@@ -18,6 +18,7 @@ from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import Txn, is_applied
 from kartothek_cube.core.scan.plan import partition_mask
+from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, layout_of
 from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.cube.arguments import check_dataset_ids, partition_clauses, partition_conditions
 from kartothek_cube.cube.cube import Cube, get_payload_subset
@@ -103,6 +104,8 @@ class CubeWrite:
             replace=self.replace,
             on_conflict=self.on_conflict,
             txn=self.txn,
+            # A dataset that is there keeps its own.
+            records=write.layout.record() if self.replace or name not in self.bases else {},
         )
 
 
@@ -195,7 +198,7 @@ def plan_build(
             f"{', '.join(left)}. Give data for them, too, delete them first (delete_cube), "
             "or write with extend_cube or update_cube."
         )
-    writes = _new_writes(cube, schemas, keys, (), serializer)
+    writes = _new_writes(cube, schemas, keys, (), serializer, existing)
     _check_absent(cube, existing.keys() - done_datasets(txn, existing), schemas, overwrite)
     _check_result(cube, {}, writes, more=more)
     stored = _metadata(cube, schemas, user)
@@ -225,7 +228,7 @@ def plan_extend(
     replaced = (set(existing) - {cube.seed_dataset} if more else set(schemas)) if overwrite else done & schemas.keys()
     kept = {i: info for i, info in infos_of(existing).items() if i not in replaced}
     payload = {c for info in kept.values() for c in get_payload_subset(info.columns, cube)}
-    writes = _new_writes(cube, schemas, keys, payload, serializer)
+    writes = _new_writes(cube, schemas, keys, payload, serializer, existing)
     _check_absent(cube, existing.keys() - done, schemas, overwrite)
     _check_result(cube, kept, writes, more=more)
     bases = {i: existing[i] for i in schemas if i in existing}
@@ -271,7 +274,9 @@ def plan_update(
 
     ``names``: the datasets to update, by default those with data.
     """
-    conjunction = None if remove_conditions is None else partition_conditions(cube, remove_conditions, "remove")
+    conjunction = None
+    if remove_conditions is not None:
+        conjunction = partition_conditions(cube, remove_conditions, existing, "remove")
     concerned = list(dict.fromkeys((*(names or ()), *schemas)))
     unknown = sorted(set(concerned) - set(existing))
     if unknown:
@@ -307,7 +312,7 @@ def plan_removal(
     txn: Txn | None = None,
 ) -> CubeWrite:
     """Check a removal of partitions without new rows; a dataset may end up empty."""
-    conjunction = partition_conditions(cube, conditions, "remove")
+    conjunction = partition_conditions(cube, conditions, existing, "remove")
     check_dataset_ids(cube, names, existing)
     user = resolve_metadata(metadata, names)
     bases = {i: existing[i] for i in names}
@@ -345,12 +350,20 @@ def _new_writes(
     keys: Mapping[str, tuple[str, ...]],
     payload: Collection[str],
     serializer: FileFormat | None,
+    existing: Mapping[str, Snapshot],
 ) -> dict[str, DatasetWrite]:
     for name, schema in schemas.items():
         check_columns(cube, name, schema.names, keys[name])
         check_visible(cube, name, schema.names)
         check_payload(cube, name, schema.names, keys[name], payload)
-    return {name: make_write(cube, name, schema, keys[name], serializer) for name, schema in schemas.items()}
+    return {
+        name: make_write(cube, name, schema, keys[name], serializer, on_record=_on_record(existing.get(name)))
+        for name, schema in schemas.items()
+    }
+
+
+def _on_record(base: Snapshot | None) -> DatasetLayout:
+    return NO_LAYOUT if base is None else layout_of(base.document.metadata, base.uuid)
 
 
 def _append_write(
@@ -360,7 +373,8 @@ def _append_write(
     unified = unify([base.schema, schema], f'dataset "{name}"')
     # A column of nulls takes the stored type.
     typed = pa.schema([unified.field(f.name) if pa.types.is_null(f.type) else f for f in schema])
-    return make_write(cube, name, typed, base.partition_keys, serializer, base.secondary_columns)
+    indexed, on_record = base.secondary_columns, _on_record(base)
+    return make_write(cube, name, typed, base.partition_keys, serializer, indexed, on_record)
 
 
 def _check_absent(cube: Cube, existing: Collection[str], names: Collection[str], overwrite: bool) -> None:

@@ -12,11 +12,13 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.pandas import null_count
 from kartothek_cube.core.arrow.sort_keys import IntArray, ascends, pack_one, stable_order
 from kartothek_cube.core.io.file_format import FileFormat
-from kartothek_cube.core.io.parquet import AdaptiveParquetFormat
+from kartothek_cube.core.io.parquet_format import AdaptiveParquetFormat
 from kartothek_cube.core.metadata.index import index_type
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, data_key, index_key
 from kartothek_cube.core.stores.contract import check_key
 from kartothek_cube.core.text import pluralize
+from kartothek_cube.core.write.arguments import layout_of_call
+from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout
 from kartothek_cube.core.write.partitioner import split_rows
 from kartothek_cube.core.write.prepare import check_partition_types
 from kartothek_cube.core.write.receipt import PartitionRows
@@ -57,6 +59,9 @@ class DatasetWrite:
         Columns without nulls, each with the word for its role.
     request : StageRequest
         How the files are staged.
+    layout : DatasetLayout
+        What the call says about files, and what is on record where the call says nothing. An order
+        on record is that of compactions: new files are sorted by cell.
     """
 
     id: str
@@ -65,6 +70,7 @@ class DatasetWrite:
     sort_columns: tuple[str, ...]
     null_free: tuple[tuple[str, str], ...]
     request: StageRequest
+    layout: DatasetLayout = NO_LAYOUT
 
 
 def make_write(
@@ -74,10 +80,12 @@ def make_write(
     partition_on: tuple[str, ...],
     serializer: FileFormat | None = None,
     indexed: Collection[str] | None = None,
+    on_record: DatasetLayout = NO_LAYOUT,
 ) -> DatasetWrite:
     """How a dataset with these columns is written.
 
-    ``indexed``: the columns with an index, if the dataset exists already.
+    If the dataset exists already, ``indexed`` are its columns with an index, ``on_record`` its
+    layout.
     """
     columns, uuid = set(schema.names), cube.ktk_dataset_uuid(name)
     dims = tuple(c for c in cube.dimension_columns if c in columns)
@@ -99,7 +107,8 @@ def make_write(
             "df_serializer should be a ParquetSerializer or a CsvSerializer, "
             f'e.g. ParquetSerializer(compression="ZSTD"), but is {serializer!r}.'
         )
-    file_format = serializer or _FORMAT
+    layout = layout_of_call(serializer).over(on_record).within({*schema.names} - {*partition_on})
+    file_format = layout.format(serializer or _FORMAT)
     file_format.check(pa.schema([f for f in schema if f.name not in partition_on]))
     # In the order in which nulls are looked for: an error names the first.
     roles = (
@@ -108,8 +117,9 @@ def make_write(
         *((c, "index") for c in sorted(cube.index_columns & columns)),
     )
     sort_columns = (*(c for c in cube.partition_columns if c in columns), *dims)
-    request = StageRequest(uuid, partition_on, secondary, dims, file_format)
-    return DatasetWrite(name, dataset_schema(schema, partition_on), dims, sort_columns, roles, request)
+    target = layout.target_file_bytes
+    request = StageRequest(uuid, partition_on, secondary, dims, file_format, target_file_bytes=target)
+    return DatasetWrite(name, dataset_schema(schema, partition_on), dims, sort_columns, roles, request, layout)
 
 
 def _check_indices(schema: pa.Schema, columns: Sequence[str], uuid: str) -> None:
@@ -221,5 +231,6 @@ def check_repeated(write: DatasetWrite, table: pa.Table, keys: IntArray) -> None
     raise InvalidInput(
         f'Found duplicate cells by [{", ".join(write.sort_columns)}] in dataset "{write.id}": '
         f"{pluralize(len(duplicates), 'row')} with a cell that another one has. "
-        f"Example: {cell} occurs twice; {detail}. A cell may occur once."
+        f"Example: {cell} occurs twice; {detail}. A cell may occur once: "
+        "aggregate such rows, or add a dimension that tells them apart."
     )

@@ -21,7 +21,7 @@ from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import chunk_bytes
 from kartothek_cube.core.write.receipt import PartitionRows, Receipt
-from kartothek_cube.core.write.stage import Staging, drain, stage_parts, stage_together
+from kartothek_cube.core.write.stage import Drained, Staging, stage_parts, stage_together
 from kartothek_cube.cube.write.duplicates import check_duplicates
 from kartothek_cube.cube.write.input_data import Block, InputData, check_has_blocks, concat
 from kartothek_cube.cube.write.plan import CubeWrite, check_not_empty, check_stays_filled
@@ -84,9 +84,9 @@ def _stage_stream(store: Store, plan: Planner, data: InputData) -> tuple[CubeWri
         return chunk[0], prepare_parts(*chunk, new_id())
 
     def prepared() -> Iterator[tuple[DatasetWrite, PartitionRows]]:
-        # `map` and `drain`: no local variable keeps rows alive that are stored.
-        for write, parts in map(prepare, buffer.chunks(chain(drain(data.blocks), data.rest or ()))):
-            for part in drain(parts):
+        # `map` and `Drained`: no local variable keeps rows alive that are stored.
+        for write, parts in map(prepare, buffer.chunks(chain(Drained(data.blocks), data.rest or ()))):
+            for part in Drained(parts):
                 yield write, part
 
     receipts: dict[str, list[Receipt]] = {}

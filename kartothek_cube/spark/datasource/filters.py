@@ -1,12 +1,13 @@
 """Translates Spark's filters to clauses of this library, where both mean the same. No I/O.
 
-Three points differ. NaN is a value in Spark, equal to itself and greater than all others; here it
-is null. A null satisfies only ``IS NULL`` in Spark, but also ``!=`` and ``not in`` here. And Spark
-has its own column types.
+Four points differ. NaN is a value in Spark, equal to itself and greater than all others; here it
+is null. A null satisfies only ``IS NULL`` in Spark, but also ``!=`` and ``not in`` here. Spark
+has its own column types. And it hands on other dates than it was given, if they are old.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -28,7 +29,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from kartothek_cube.core.arrow.schema import check_literal
+from kartothek_cube.core.arrow.literals import is_own_kind
 from kartothek_cube.core.expressions.predicates import Clause, constants_of, is_null, parse_predicates
 from kartothek_cube.errors import KartothekCubeError
 
@@ -42,6 +43,8 @@ _COMPARISONS: dict[type[Filter], str] = {
     GreaterThan: ">",
     GreaterThanOrEqual: ">=",
 }
+# Constants come through Java's calendar, which has ten days less before 1582-10-15.
+_FIRST_DAY = dt.date(1582, 10, 25)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def push(filters: Iterable[Filter], types: Mapping[str, pa.DataType], *, cube: b
     types : mapping of str to pyarrow.DataType
         The stored types of the columns.
     cube : bool
-        The clauses become conditions of a cube, which have neither null nor decimals.
+        The clauses become conditions of a cube, which have no null.
     """
     filters = list(filters)
     translated = [translate(f, types, cube=cube) for f in filters]
@@ -96,11 +99,12 @@ def translate(given: Filter, types: Mapping[str, pa.DataType], *, cube: bool = F
     clause = translated.clause
     if cube and any(map(is_null, constants_of(clause))):
         return None
+    if any(type(value) is dt.date and value < _FIRST_DAY for value in constants_of(clause)):
+        return None
+    # A clause that the read would refuse, or compare in another way, is left to Spark.
+    if not all(is_null(value) or is_own_kind(value, data_type) for value in constants_of(clause)):
+        return None
     try:
-        # A clause that the read would refuse is left to Spark.
-        for value in constants_of(clause):
-            if not is_null(value):
-                check_literal(value, data_type, clause.column, strict=cube)
         parse_predicates([[(clause.column, clause.op, clause.value)]])
     except KartothekCubeError:
         return None

@@ -14,7 +14,7 @@ from kartothek_cube.core.stores.urls import LOCAL_SCHEMES, looks_like_url, names
 from kartothek_cube.core.text import did_you_mean
 from kartothek_cube.errors import InvalidInput
 
-__all__ = ["SourceOptions", "Use", "dataset_uuid", "parse_options", "use_of_schema"]
+__all__ = ["SourceOptions", "Use", "absolute_store", "dataset_uuid", "parse_options", "use_of_schema"]
 
 Use = Literal["read", "read a stream", "write", "stream"]
 
@@ -30,12 +30,13 @@ _FOLLOWING = frozenset(_SPELLED)
 _ONE_STATE = frozenset({"as_of", "push_down"})
 _READING = frozenset({"columns", "conditions", "blocksize", "parallelism", *_ONE_STATE, *_FOLLOWING})
 _NEW_CUBE = frozenset({"dimension_columns", "partition_columns", "index_columns"})
-_WRITING = frozenset({"partition_on", "secondary_indices", "timestamps", "txn", *_NEW_CUBE})
+_BATCH = frozenset({"txn", "overwrite_partitions", "delete_scope", "if_exists"})
+_WRITING = frozenset({"partition_on", "secondary_indices", "timestamps", *_BATCH, *_NEW_CUBE})
 _USELESS: dict[Use, frozenset[str]] = {
     "read": _WRITING | _FOLLOWING,
     "read a stream": _WRITING | _ONE_STATE,
     "write": _READING,
-    "stream": _READING | {"txn"},
+    "stream": _READING | _BATCH,
 }
 # Spark's own options of a stream or of a table in its catalog, passed along with ours.
 _OF_SPARK = frozenset({"checkpointlocation", "provider", "owner"})
@@ -53,7 +54,8 @@ class SourceOptions:
     Attributes
     ----------
     store : str
-        URL or absolute path, since processes in other directories open it.
+        URL or absolute path, since processes in other directories open it. ``path`` is another
+        word for it: ``load(path)`` and ``save(path)`` give it, and views of Sail need it.
     cube, dataset : str, optional
         At least one. With both, ``dataset`` is the id of a dataset of the cube. ``dataset`` alone
         is the uuid of any dataset.
@@ -85,6 +87,12 @@ class SourceOptions:
         What to do with columns of type ``timestamp``.
     txn : tuple of str and int, optional
         Application and number of the write. A number that is stored already is skipped.
+    overwrite_partitions : bool
+        Whether an overwrite replaces the partitions that get rows, and no others.
+    delete_scope : tuple of dict
+        What an append removes: partitions with these values of indexed columns.
+    if_exists : {"append", "error", "ignore"}
+        What an append to an existing dataset does.
     """
 
     store: str
@@ -108,6 +116,9 @@ class SourceOptions:
     index_columns: tuple[str, ...] | None = None
     timestamps: Literal["refuse", "utc"] = "refuse"
     txn: tuple[str, int] | None = None
+    overwrite_partitions: bool = False
+    delete_scope: tuple[Mapping[str, object], ...] = ()
+    if_exists: Literal["append", "error", "ignore"] = "append"
 
 
 def dataset_uuid(options: SourceOptions) -> str:
@@ -144,7 +155,13 @@ def parse_options(options: Mapping[str, str], use: Use = "read") -> SourceOption
     ('BRAND', 'UNITS')
     """
     given = {name: value for key, value in options.items() if (name := _name(key)) not in _OF_SPARK}
+    path = given.pop("path", None)
     _check_names(given, use)
+    if path is not None and given.setdefault("store", path) != path:
+        raise InvalidInput(
+            f"The options store={given['store']!r} and path={path!r} are two words for one thing: the URL or path "
+            "of the store. Give one of them. The name of a cube or dataset goes into the option cube or dataset."
+        )
     if not given.get("store"):
         raise InvalidInput(
             'The option store is missing: the URL or path of the store, e.g. .option("store", "hfs:///data/store").'
@@ -170,10 +187,10 @@ def _check_names(given: Mapping[str, str], use: Use) -> None:
             "Spark does not hand the options of a table of its catalog to those who read it. "
             "Use CREATE TEMPORARY VIEW ... USING kartothek_cube."
         )
-    if "path" in given:
+    if "native" in given:
         raise InvalidInput(
-            "The data source kartothek_cube takes no path: "
-            "the store goes into the option store, the name into cube or dataset."
+            "A data source cannot hand over to Spark's own reader. "
+            "Call read_dataset_as_spark or query_cube_spark with native=True."
         )
     for name in given:
         if name not in names:
@@ -227,7 +244,8 @@ def _text(name: str, value: str) -> str:
     return value
 
 
-def _store(name: str, value: str) -> str:
+def absolute_store(name: str, value: str) -> str:
+    """The URL or path of a store, refused if it depends on the current directory."""
     if looks_like_url(value):
         url = None if names_object_store(value) else parse_url(value)
         path = url.path if url is not None and url.scheme in LOCAL_SCHEMES else None
@@ -292,10 +310,37 @@ def _moment(name: str, value: str) -> datetime:
     return moment
 
 
-def _timestamps(name: str, value: str) -> str:
-    if value not in ("refuse", "utc"):
-        raise InvalidInput(f'The option {name}={value!r} is neither "refuse" nor "utc".')
-    return value
+def _one_of(*words: str) -> Callable[[str, str], str]:
+    def check(name: str, value: str) -> str:
+        if value not in words:
+            raise InvalidInput(f"The option {name}={value!r} is none of {', '.join(words)}.")
+        return value
+
+    return check
+
+
+def _scope(name: str, value: str) -> tuple[dict[str, object], ...]:
+    """A JSON list of objects column → value."""
+
+    def distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("a column is named twice")
+        return dict(pairs)
+
+    expected = 'a JSON list of objects column → value, e.g. [{"COUNTRY_CODE": "DE"}, {"COUNTRY_CODE": "FR"}]'
+    try:
+        objects = json.loads(value, object_pairs_hook=distinct)
+    except ValueError as error:
+        raise InvalidInput(f"The option {name}={value!r} is no JSON: {error}. Write {expected}.") from None
+    if not isinstance(objects, list) or not all(isinstance(each, dict) and each for each in objects):
+        raise InvalidInput(f"The option {name}={value!r} is not {expected}.")
+    for column, given in ((c, v) for each in objects for c, v in each.items()):
+        if given is None or isinstance(given, (list, dict)):
+            raise InvalidInput(
+                f"The option {name} needs one value of column {column!r}, not {given!r}. Write an object for each "
+                "value."
+            )
+    return tuple(objects)
 
 
 def _txn(name: str, value: str) -> tuple[str, int]:
@@ -308,7 +353,7 @@ def _txn(name: str, value: str) -> tuple[str, int]:
 
 
 _PARSERS: dict[str, Callable[[str, str], Any]] = {
-    "store": _store,
+    "store": absolute_store,
     "columns": _columns,
     "blocksize": _number,
     "parallelism": _number,
@@ -316,8 +361,11 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "starting_timestamp": _moment,
     "max_files_per_trigger": _number,
     "skip_change_commits": _flag,
-    "timestamps": _timestamps,
+    "timestamps": _one_of("refuse", "utc"),
     "txn": _txn,
+    "overwrite_partitions": _flag,
+    "delete_scope": _scope,
+    "if_exists": _one_of("append", "error", "ignore"),
     **dict.fromkeys(
         ("partition_on", "secondary_indices", "dimension_columns", "partition_columns", "index_columns"), _names
     ),

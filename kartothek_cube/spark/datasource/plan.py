@@ -29,6 +29,7 @@ from kartothek_cube.cube.verbs.discover import discover_cube
 from kartothek_cube.cube.verbs.query import plan_cube_query
 from kartothek_cube.errors import UnknownColumn
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
+from kartothek_cube.spark.tasks import known_sizes
 from kartothek_cube.typing import StoreLike
 
 __all__ = [
@@ -46,10 +47,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class FileItem:
-    """One file of a dataset, and the columns and rows to read."""
+    """One file of a dataset, the columns and rows to read, and its bytes, if they are known."""
 
     request: FileRequest
     task: ScanTask
+    nbytes: int | None = None
 
     def file_keys(self) -> list[str]:
         """The key of the file; a `Group` has several."""
@@ -146,7 +148,9 @@ class DatasetView:
     def items(self, columns: Sequence[str], clauses: Sequence[Clause]) -> Sequence[Item]:
         """The files of the dataset that may hold rows."""
         plan = make_file_plan(self.source.store, self.snapshot, self.table, list(columns), predicates_of(clauses))
-        return [FileItem(plan.request, task) for task in plan.tasks()]
+        known = known_sizes(self.source.store, self.snapshot, plan.files)
+        sizes: Sequence[int | None] = known or [None] * len(plan)
+        return [FileItem(plan.request, task, size) for task, size in zip(plan.tasks(), sizes, strict=True)]
 
 
 def view_of(options: SourceOptions) -> ReadTarget:

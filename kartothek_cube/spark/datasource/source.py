@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from kartothek_cube.spark.actions import task_errors
+from kartothek_cube.errors import Unsupported
+from kartothek_cube.spark.actions import NO_STREAMS, task_errors
 from kartothek_cube.spark.datasource.options import parse_options, use_of_schema
-from kartothek_cube.spark.session import cores, find_session
+from kartothek_cube.spark.session import cores, find_session, is_sail
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import (
         DataSourceReader,
@@ -28,10 +30,12 @@ __all__ = ["KartothekCubeSource", "register"]
 class KartothekCubeSource(DataSource):
     """Cubes and datasets as a data source of Spark; `register` makes it known to a session.
 
-    ``cores`` is the number of tasks that run at once, unless the option ``parallelism`` is set.
+    ``cores`` is the number of tasks that run at once, unless the option ``parallelism`` is set;
+    ``on_sail`` says whether Sail runs them.
     """
 
     cores: int | None = None
+    on_sail: bool = False
     # Spark keeps the source of a `load()` as it is after `schema`, and makes each reader from a
     # copy. So all readers have the state that `schema` found.
     _view: ReadTarget | None = None
@@ -50,12 +54,16 @@ class KartothekCubeSource(DataSource):
         from kartothek_cube.spark.datasource.read import source_schema
 
         with task_errors():
-            options = parse_options(self.options, use_of_schema(self.options))
+            use = use_of_schema(self.options)
+            if use == "read a stream" and self.on_sail:
+                # Without this, Sail starts a query that reads nothing, and says nothing.
+                raise Unsupported(NO_STREAMS)
+            options = parse_options(self.options, use)
             self._view = view_of(options)
             return source_schema(options, self._view)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """The batch reader."""
+    def reader(self, schema: StructType | pa.Schema) -> DataSourceReader:
+        """The batch reader. Sail passes the schema as one of Arrow."""
         from kartothek_cube.spark.datasource.read import make_reader
 
         # The state must not travel to the tasks. The reader's pickle drops it; the source, which
@@ -64,12 +72,13 @@ class KartothekCubeSource(DataSource):
         with task_errors():
             return make_reader(parse_options(self.options, "read"), schema, self.cores, view)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """The batch writer."""
+    def writer(self, schema: StructType | pa.Schema, overwrite: bool) -> DataSourceWriter:
+        """The batch writer. Sail passes the schema as one of Arrow."""
         from kartothek_cube.spark.datasource.write import make_writer
+        from kartothek_cube.spark.types import as_struct
 
         with task_errors():
-            return make_writer(parse_options(self.options, "write"), schema, overwrite)
+            return make_writer(parse_options(self.options, "write"), as_struct(schema), overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """The streaming reader."""
@@ -92,9 +101,10 @@ _PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession | None = None) -> None:
-    """Register the format ``kartothek_cube`` with a session, and switch on filter push-down for it.
+    """Register the format ``kartothek_cube`` and the table functions ``kartothek_...`` of SQL.
 
-    A second call has no further effect.
+    Spark finds the format by itself. Only with this call, the session allows the option
+    ``push_down``, and reads know its number of cores. A second call has no further effect.
 
     Parameters
     ----------
@@ -120,9 +130,13 @@ def register(spark: SparkSession | None = None) -> None:
     >>> reader.option("conditions", "UNITS > 3").load().collect()
     [Row(COUNTRY_CODE='FR', PRODUCT_ID=2, UNITS=4)]
     """
+    from kartothek_cube.spark.datasource.functions import register_functions
+
     session = find_session(spark)
     # Without this setting Spark refuses every read with the option push_down.
     session.conf.set(_PUSH_DOWN, "true")
-    # Spark plans a read in a process that knows neither session nor cluster, so the number of cores
-    # travels in the class.
-    session.dataSource.register(type("KartothekCubeSource", (KartothekCubeSource,), {"cores": cores(session, None)}))
+    # Spark plans a read in a process that knows neither session nor cluster, so what is to be known
+    # of them travels in the class.
+    known = {"cores": cores(session, None), "on_sail": is_sail(session)}
+    session.dataSource.register(type("KartothekCubeSource", (KartothekCubeSource,), known))
+    register_functions(session)

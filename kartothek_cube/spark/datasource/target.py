@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
 from kartothek_cube.core.commit.commit import check_store_can_commit
-from kartothek_cube.core.commit.dataset_write import CommitOptions, MetadataArguments, StagedWrite, commit_staged
+from kartothek_cube.core.commit.dataset_write import (
+    MetadataArguments,
+    StagedWrite,
+    commit_staged,
+    removed_labels,
+    update_options,
+)
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import Txn, is_applied
 from kartothek_cube.core.snapshots.loader import find_snapshot
+from kartothek_cube.core.snapshots.time_travel import check_as_of, load_snapshot_as_of
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.core.write.arguments import plan_new, plan_update
+from kartothek_cube.core.write.delete_scope import parse_scope
 from kartothek_cube.core.write.prepare import Schemas, WriteRequest
 from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.cube.cube import Cube
@@ -25,21 +33,34 @@ from kartothek_cube.cube.verbs.build import existing_for_build
 from kartothek_cube.cube.write.commit import commit_cube_write
 from kartothek_cube.cube.write.duplicates import check_duplicates
 from kartothek_cube.cube.write.plan import CubeWrite, plan_append, plan_build, plan_extend
-from kartothek_cube.errors import CommitConflict, InvalidInput
+from kartothek_cube.errors import AlreadyExists, CommitConflict, InvalidInput, InvalidType, KeyNotFound
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
 from kartothek_cube.spark.write.rows import CubeRows, DatasetRows, Rows, checked_schemas
 
-__all__ = ["ANY", "Layout", "SourceWrite", "WritePlan", "layout_of", "plan_write", "publish_files", "version_of"]
+__all__ = [
+    "ANY",
+    "Layout",
+    "SourceWrite",
+    "WritePlan",
+    "is_left_alone",
+    "layout_of",
+    "plan_write",
+    "publish_files",
+    "version_of",
+]
 
 ANY = "any version"
 
 Layout: TypeAlias = tuple[tuple[str, ...], frozenset[str]]
 """Partition columns and indexed columns of a dataset."""
 
+Scope: TypeAlias = Sequence[Mapping[str, object]]
+"""A delete scope as users write it."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceWrite:
-    """A write: its options, the stored columns of its rows, and whether it replaces former rows.
+    """A write: its options, the stored columns of its rows, and whether Spark's mode is overwrite.
 
     Small, since it travels to every task.
     """
@@ -47,6 +68,18 @@ class SourceWrite:
     options: SourceOptions
     schema: pa.Schema
     overwrite: bool = False
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the write replaces the whole dataset."""
+        return self.overwrite and not self.options.overwrite_partitions
+
+    def scope(self, receipts: Iterable[Receipt]) -> list[Mapping[str, object]]:
+        """The partitions that the write of these files removes, as a delete scope."""
+        if not self.options.overwrite_partitions:
+            return list(self.options.delete_scope)
+        # A dict each, as values of two columns do not combine freely.
+        return [dict(values) for values in dict.fromkeys(tuple(r.values.items()) for r in receipts)]
 
 
 class WritePlan(Protocol):
@@ -60,8 +93,33 @@ class WritePlan(Protocol):
     def rows(self) -> Rows:
         """How rows become files."""
 
-    def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None) -> None:
-        """Publish files that were staged for `rows`."""
+    def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None, scope: Scope) -> None:
+        """Publish files that were staged for `rows`, and remove the partitions in the scope."""
+
+
+def is_left_alone(write: SourceWrite, txn: Txn | None) -> bool:
+    """Whether there is the dataset, or without `dataset` the cube, and it is to stay as it is.
+
+    Raises
+    ------
+    AlreadyExists
+        If it exists, the option ``if_exists`` is ``error``, and the numbered write is not done.
+    """
+    options = write.options
+    if options.if_exists == "append":
+        return False
+    store = open_store(options.store)
+    if options.dataset is None:
+        members = read_members(str(options.cube), store)
+        base = members[cube_of(str(options.cube), members).seed_dataset] if members else None
+    else:
+        base = find_snapshot(store, dataset_uuid(options))
+    if base is not None and options.if_exists == "error" and not is_applied(txn, base.document.metadata):
+        raise AlreadyExists(
+            f"{_target(write)} exists. To add the rows, leave the option if_exists out; to replace the former ones, "
+            'write with mode("overwrite").'
+        )
+    return base is not None
 
 
 def plan_write(write: SourceWrite) -> WritePlan:
@@ -74,7 +132,14 @@ def plan_write(write: SourceWrite) -> WritePlan:
     """
     store = open_store(write.options.store)
     check_store_can_commit(store)
-    return _plan_dataset(write, store) if write.options.cube is None else _plan_cube(write, store)
+    plan = _plan_dataset(write, store) if write.options.cube is None else _plan_cube(write, store)
+    if write.options.overwrite_partitions and not plan.rows.request.partition_on:
+        raise InvalidInput(
+            f"{_target(write)} has no partition columns, so that overwrite_partitions would replace all of it. "
+            "Leave the option out to do so."
+        )
+    parse_scope(write.scope(()), plan.base)
+    return plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +161,17 @@ class DatasetWritePlan:
         """How rows become files."""
         return DatasetRows(replace(self.request, base=None, replace=False), self.table, self.schema)
 
-    def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None) -> None:
-        """Publish files that were staged for `rows`."""
+    def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None, scope: Scope) -> None:
+        """Publish files that were staged for `rows`, and remove the partitions in the scope."""
         staged = StagedWrite(self.request, tuple(receipts), self.schemas.tables, 1)
-        commit_staged(store, staged, MetadataArguments(), CommitOptions(creates=self.request.replace, txn=txn))
+        rules = update_options(scope, self.base, "raise", txn)
+        commit_staged(store, staged, MetadataArguments(), replace(rules, creates=self.request.replace or rules.creates))
 
 
 def _plan_dataset(write: SourceWrite, store: Store) -> DatasetWritePlan:
     options, uuid = write.options, dataset_uuid(write.options)
     base = find_snapshot(store, uuid)
-    if base is not None and write.overwrite:
+    if base is not None and write.replaces:
         keys = base.partition_keys if options.partition_on is None else options.partition_on
         indices = sorted(base.secondary_columns) if options.secondary_indices is None else options.secondary_indices
         encoding = "msgpack" if base.is_msgpack else "json"
@@ -135,10 +201,15 @@ class CubeWritePlan:
         """How rows become files."""
         return CubeRows(self.write.datasets[self.name])
 
-    def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None) -> None:
-        """Publish files that were staged for `rows`."""
+    def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None, scope: Scope) -> None:
+        """Publish files that were staged for `rows`, and remove the partitions in the scope."""
         check_duplicates(store, self.write.datasets[self.name], receipts, "the rows of two tasks")
-        commit_cube_write(store, replace(self.write, txn=txn), {self.name: list(receipts)})
+        write = replace(self.write, txn=txn)
+        if scope and self.base is not None:
+            rules = update_options(scope, self.base, "raise")
+            removed = {self.name: removed_labels(store, self.base, rules.scope)}
+            write = replace(write, removed=removed, scopes={self.name: rules.labels}, allow_empty=True)
+        commit_cube_write(store, write, {self.name: list(receipts)})
 
 
 def _plan_cube(write: SourceWrite, store: Store) -> CubeWritePlan:
@@ -164,7 +235,7 @@ def _plan_cube(write: SourceWrite, store: Store) -> CubeWritePlan:
     name = options.dataset or cube.seed_dataset
     base, rows = existing.get(name), {name: write.schema}
     _check_cube(options, cube, base)
-    if base is not None and not write.overwrite:
+    if base is not None and not write.replaces:
         if options.partition_on is not None and tuple(options.partition_on) != base.partition_keys:
             raise InvalidInput(
                 f"Dataset {base.uuid!r} is partitioned on {list(base.partition_keys)}, "
@@ -173,10 +244,10 @@ def _plan_cube(write: SourceWrite, store: Store) -> CubeWritePlan:
         return CubeWritePlan(name, plan_append(cube, rows, existing))
     indexed = cube.copy(index_columns=cube.index_columns | set(options.index_columns or ()))
     keys = _partition_columns(options, name, base)
-    if write.overwrite and name == cube.seed_dataset:
+    if write.replaces and name == cube.seed_dataset:
         replaced = existing_for_build(cube, store)
         return CubeWritePlan(name, plan_build(indexed, rows, replaced, overwrite=True, partition_on=keys))
-    return CubeWritePlan(name, plan_extend(indexed, rows, existing, overwrite=write.overwrite, partition_on=keys))
+    return CubeWritePlan(name, plan_extend(indexed, rows, existing, overwrite=write.replaces, partition_on=keys))
 
 
 def _partition_columns(options: SourceOptions, name: str, base: Snapshot | None) -> dict[str, Sequence[str]] | None:
@@ -210,14 +281,18 @@ def publish_files(
     """Commit staged files, after planning the write again for the present store.
 
     ``layout`` is the one that the files were staged for. ``seen`` is the version of the dataset
-    that may be replaced, or `ANY`.
+    that may be replaced, in whole or in parts, or `ANY`.
 
     Raises
     ------
     CommitConflict
-        If another writer created, replaced or indexed the dataset differently in between. Nothing
-        is visible then.
+        If another writer created, replaced or indexed the dataset differently in between, or
+        changed what this write removes. Nothing is visible then.
+    AlreadyExists
+        If another writer created a dataset that was not to exist.
     """
+    if is_left_alone(write, txn):
+        return
     plan = plan_write(write)
     base = plan.base
     if base is not None and is_applied(txn, base.document.metadata):
@@ -228,12 +303,27 @@ def publish_files(
             f"{_target(write)} has the partition columns {list(keys)} and indices on {sorted(indices)} now, "
             "for which these rows were not written. Nothing of them is visible. Write them again."
         )
-    if write.overwrite and seen is not ANY and version_of(base) != seen:
+    store, scope = open_store(write.options.store), write.scope(receipts)
+    is_newer = seen is not ANY and version_of(base) != seen
+    if is_newer and (write.replaces or (scope and not _is_unchanged(store, base, scope, seen))):
         raise CommitConflict(
-            f"{_target(write)} was changed while the rows that replace it were written. "
-            "Nothing of them is visible. Write them again."
+            f"{_target(write)} was changed while the rows that replace {'it' if write.replaces else 'a part of it'} "
+            "were written. Nothing of them is visible. Write them again."
         )
-    plan.commit(open_store(write.options.store), receipts, txn)
+    plan.commit(store, receipts, txn, scope)
+
+
+def _is_unchanged(store: Store, base: Snapshot | None, scope: Scope, seen: Hashable) -> bool:
+    """Whether the scope selects the same partitions now as in the state that was seen."""
+    commit = seen[1] if isinstance(seen, tuple) else None
+    if base is None or commit is None:
+        return False
+    try:
+        older = load_snapshot_as_of(store, base.uuid, check_as_of(commit))
+        then, now = (removed_labels(store, state, parse_scope(scope, state)) for state in (older, base))
+    except (InvalidInput, InvalidType, KeyNotFound):  # history does not reach back, or keys and indices are others
+        return False
+    return set(then.to_pylist()) == set(now.to_pylist())
 
 
 def layout_of(rows: Rows) -> Layout:
@@ -242,8 +332,8 @@ def layout_of(rows: Rows) -> Layout:
 
 
 def version_of(base: Snapshot | None) -> Hashable:
-    """A picklable token of the state of a dataset; None without a dataset."""
-    return None if base is None else base.token
+    """A picklable token of the state of a dataset, and its commit; None without a dataset."""
+    return None if base is None else (base.token, base.chain[-1].id if base.chain else None)
 
 
 def _target(write: SourceWrite) -> str:

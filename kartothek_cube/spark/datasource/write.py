@@ -21,7 +21,15 @@ from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, Unsupported
 from kartothek_cube.spark.actions import decode_error, encode_error, task_errors
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
-from kartothek_cube.spark.datasource.target import Layout, SourceWrite, layout_of, plan_write, publish_files, version_of
+from kartothek_cube.spark.datasource.target import (
+    Layout,
+    SourceWrite,
+    is_left_alone,
+    layout_of,
+    plan_write,
+    publish_files,
+    version_of,
+)
 from kartothek_cube.spark.types import frame_schema
 from kartothek_cube.spark.write.rows import Rows
 from kartothek_cube.spark.write.stage import StageTask, in_order, staged
@@ -47,6 +55,10 @@ class StagedFiles(WriterCommitMessage):
 def source_write(options: SourceOptions, schema: StructType, overwrite: bool) -> SourceWrite:
     """The write of rows with these columns, checked by their types alone."""
     store_factory(options.store)
+    for option, needs_overwrite in (("overwrite_partitions", True), ("delete_scope", False), ("if_exists", False)):
+        if getattr(options, option) not in (False, (), "append") and overwrite is not needs_overwrite:
+            mode = 'mode("overwrite")' if needs_overwrite else 'mode("append")'
+            raise InvalidInput(f"The option {option} is for {mode}, and this write has another mode.")
     name = str(options.cube) if options.dataset is None else dataset_uuid(options)
     return SourceWrite(options, frame_schema(schema, name, options.timestamps), overwrite)
 
@@ -58,8 +70,12 @@ def make_writer(options: SourceOptions, schema: StructType, overwrite: bool) -> 
     ------
     InvalidInput, InvalidType, Unsupported
         If columns or options do not fit the target. Nothing is written then.
+    AlreadyExists
+        If the target exists, and the option ``if_exists`` is ``error``.
     """
     target, txn = source_write(options, schema, overwrite), parse_txn(options.txn)
+    if is_left_alone(target, txn):
+        return SkippedWriter()
     plan = plan_write(target)
     done = plan.base is not None and is_applied(txn, plan.base.document.metadata)
     return CubeWriter(target, plan.rows, txn, version_of(plan.base), done)
@@ -89,6 +105,15 @@ class CubeWriter(DataSourceArrowWriter):
 
         Files without a commit are garbage, which a cleanup removes.
         """
+
+
+class SkippedWriter(DataSourceArrowWriter):
+    """Writes nothing, since the target exists."""
+
+    # As in `CubeWriter`.
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+        """Leave the rows where they are."""
+        return WriterCommitMessage()
 
 
 def staged_files(

@@ -14,7 +14,6 @@ from kartothek_cube.core.arrow.grouping import AMPLIFICATION_LIMIT
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.expressions.predicates import Predicates, parse_predicates
 from kartothek_cube.core.io.reader import FileRequest
-from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -29,12 +28,14 @@ from kartothek_cube.errors import InvalidInput
 from kartothek_cube.spark.actions import Job
 from kartothek_cube.spark.read.shuffle import ShufflePlan, run_regrouped
 from kartothek_cube.spark.session import cores, find_session
-from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
+from kartothek_cube.spark.tasks import known_sizes, pack, run_packed, sampled_bytes, task_count
 from kartothek_cube.spark.types import to_spark, wire_schema
 from kartothek_cube.typing import AsOf, Columns, ColumnsByTable, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from kartothek_cube.core.kartothek.factory import DatasetFactory
 
 __all__ = ["read_dataset_as_spark"]
 
@@ -54,6 +55,7 @@ def read_dataset_as_spark(
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     as_of: AsOf | None = None,
+    native: bool = False,
     options: Overrides | None = None,
 ) -> DataFrame:
     """Read one table of a dataset and get a lazy Spark data frame.
@@ -81,6 +83,9 @@ def read_dataset_as_spark(
         By default the active session; classic or Connect.
     parallelism : int, optional
         How many tasks run at once; by default the parallelism of the session.
+    native : bool
+        Let Spark's own Parquet reader read the files of the plan: faster for whole scans, and Spark
+        prunes columns. It reads local directories and S3, with Spark's own credentials.
     options : Overrides, optional
         From `kartothek_cube.options`, for planning and for the tasks.
 
@@ -100,7 +105,8 @@ def read_dataset_as_spark(
     InvalidRequest
         If a column of ``dispatch_by`` has no index.
     Unsupported
-        For a column whose type Spark lacks.
+        For a column whose type Spark lacks; with ``native`` also for stores, files and types that
+        Spark's reader does not read as this library does (`docs/spark-source.md` lists them).
 
     Examples
     --------
@@ -117,6 +123,9 @@ def read_dataset_as_spark(
         names, categories = names_of(columns, table, "columns"), names_of(categoricals, table, "categoricals")
         parsed = parse_predicates(predicates)
         check_flag(dates_as_object, "dates_as_object")
+        from kartothek_cube.spark.read.native import is_native, native_frame  # for the driver alone
+
+        native = is_native(native, {"dispatch_by": dispatch_by, "blocksize": blocksize, "parallelism": parallelism})
         source = dataset_ref(dataset_uuid, store, factory, as_of)
         session, opener = find_session(spark), store_factory(source.store if factory is not None else store)
         executors = _Executors(session, opener, parallelism, blocksize)
@@ -124,9 +133,12 @@ def read_dataset_as_spark(
             plan = make_file_plan(source.store, source.snapshot(), table, names, parsed, keep=source.keep)
             request, wire = plan.request, _wire(plan.request)
             checked_categoricals(categories, request.columns, request.schema, source.uuid)
+            if native:
+                return native_frame(session, source.store, plan, wire)
             tasks = plan.tasks()
-            nbytes = sampled_bytes(opener, tasks, lambda task: (task.key,))
-            chunks = pack(tasks, executors.count(len(tasks), nbytes))
+            sizes = known_sizes(source.store, source.snapshot(), plan.files) if blocksize is None else None
+            nbytes = sampled_bytes(opener, tasks, lambda task: (task.key,)) if sizes is None else sum(sizes)
+            chunks = pack(tasks, executors.count(len(tasks), nbytes), sizes)
             job = _job(request, pluralize(len(plan), "file"))
             return run_packed(session, chunks, lambda tasks: _rows(opener, request, tasks, wire), wire, job)
         check_table(source.snapshot(), table)

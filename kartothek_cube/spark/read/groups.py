@@ -16,7 +16,6 @@ from kartothek_cube.cube.execute.partition_loader import PartitionLoader
 from kartothek_cube.cube.execute.run import shares_seed_files
 from kartothek_cube.cube.query.groups import Group
 from kartothek_cube.cube.query.intention import QueryArguments
-from kartothek_cube.cube.query.planning import make_plan
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError
 from kartothek_cube.spark.read.shuffle import Call, job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
@@ -34,7 +33,7 @@ __all__ = ["map_cube_groups"]
 def map_cube_groups(
     func: GroupFunction,
     schema: str | StructType | pa.Schema,
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     conditions: IntoConditions = None,
     datasets: IntoDatasets = None,
@@ -99,11 +98,17 @@ def map_cube_groups(
     [Row(BRAND='A', UNITS=7), Row(BRAND='B', UNITS=5)]
     """
     with operation("map_cube_groups", options, cube=cube):
+        # Only the driver plans: tasks import this module, too.
+        from kartothek_cube.cube.members.discovery import cube_and_store
+        from kartothek_cube.cube.query.planning import make_plan
+
+        cube, opened = cube_and_store(cube, store, as_of)
         factory = store_factory(store)
         arguments = QueryArguments(
             cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of, changed_since
         )
-        plan = make_plan(arguments, open_store(factory))
+
+        plan = make_plan(arguments, opened)
         session = find_session(spark)
         wire, annotated = _result_schema(schema), wants_pandas(func)
         call = group_call(func, annotated if as_pandas is None else as_pandas, frozenset(wire.names))

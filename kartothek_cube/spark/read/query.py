@@ -15,7 +15,6 @@ from kartothek_cube.cube.execute.partition_loader import PartitionLoader
 from kartothek_cube.cube.execute.run import shares_seed_files
 from kartothek_cube.cube.query.groups import Group
 from kartothek_cube.cube.query.intention import QueryArguments
-from kartothek_cube.cube.query.planning import make_plan
 from kartothek_cube.spark.read.shuffle import job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
@@ -29,7 +28,7 @@ __all__ = ["query_cube_spark"]
 
 
 def query_cube_spark(
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     conditions: IntoConditions = None,
     datasets: IntoDatasets = None,
@@ -42,6 +41,7 @@ def query_cube_spark(
     parallelism: int | None = None,
     as_of: CubeState | None = None,
     changed_since: CubeState | None = None,
+    native: bool = False,
     options: Overrides | None = None,
 ) -> DataFrame:
     """Query a cube and get a lazy Spark data frame.
@@ -68,6 +68,9 @@ def query_cube_spark(
         How many tasks run at once; by default the parallelism of the session.
     as_of, changed_since : optional
         As in `query_cube`.
+    native : bool
+        Let Spark's own Parquet reader read the files, as in `read_dataset_as_spark`. For queries
+        that one dataset answers without join, and whose files do not override each other.
     options : Overrides, optional
         From `kartothek_cube.options`, for planning and for the tasks.
 
@@ -82,7 +85,8 @@ def query_cube_spark(
     InvalidInput, InvalidType
         As in `query_cube`, and for a store that other processes cannot open.
     Unsupported
-        For a column whose type Spark lacks.
+        For a column whose type Spark lacks; with ``native`` also for what Spark's reader cannot
+        answer: the message says why, and what to do.
 
     Examples
     --------
@@ -96,11 +100,24 @@ def query_cube_spark(
     [Row(COUNTRY_CODE='FR', PRODUCT_ID=2, UNITS=4)]
     """
     with operation("query_cube_spark", options, cube=cube):
+        # Only the driver plans: tasks import this module, too.
+        from kartothek_cube.cube.members.discovery import cube_and_store
+        from kartothek_cube.cube.query.planning import load_members_of, make_plan, plan_members
+        from kartothek_cube.spark.read.native import is_native, native_files, native_frame
+
+        cube, opened = cube_and_store(cube, store, as_of)
         factory = store_factory(store)
         arguments = QueryArguments(
             cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of, changed_since
         )
-        plan = make_plan(arguments, open_store(factory))
+        cutting = {"partition_by": partition_by, "changed_since": changed_since}
+        if is_native(native, {**cutting, "blocksize": blocksize, "parallelism": parallelism}):
+            members = load_members_of(arguments, opened)
+            answer = plan_members(arguments, members, opened)
+            wire = wire_schema(answer.schema, f"cube {cube.uuid_prefix!r}")
+            files = native_files(opened, answer, members[cube.seed_dataset])
+            return native_frame(find_session(spark), opened, files, wire)
+        plan = make_plan(arguments, opened)
         session = find_session(spark)
         wire = wire_schema(plan.schema, f"cube {cube.uuid_prefix!r}")
         width = cores(session, parallelism)

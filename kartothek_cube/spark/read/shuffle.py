@@ -18,6 +18,7 @@ from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.execute.partition_loader import PartitionLoader
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.spark.actions import Job
+from kartothek_cube.spark.session import to_tasks
 from kartothek_cube.spark.tasks import as_task, pack, run_packed, task_count, unpack
 from kartothek_cube.spark.types import spark_schema, to_spark
 
@@ -117,7 +118,7 @@ def run_regrouped(
                 yield from to_spark(result, wire, f"the result of group {key}")
 
     messages = run_packed(session, chunks, sent, _MESSAGES, job, len(packed))
-    return messages.repartitionById(n_tasks, "task").mapInArrow(as_task(called, job), spark_schema(wire))
+    return to_tasks(messages, n_tasks).mapInArrow(as_task(called, job), spark_schema(wire))
 
 
 def _messages(tables: Iterable[pa.Table], keys: pa.Table, n_tasks: int) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.grouping import Spill
-from kartothek_cube.core.arrow.sort_keys import group_starts, pack, pack_one, stable_order
+from kartothek_cube.core.arrow.sort_keys import group_starts, pack, pack_one, sorted_table, stable_order
 from kartothek_cube.spark.tasks import aperiodic
 
 __all__ = ["blocks", "concat_grouped", "runs", "sorted_pieces", "take_until"]
@@ -151,7 +151,7 @@ def _sorted(rows: Iterator[pa.Table], keys: Sequence[str], limit: int) -> Iterat
             if size > _TOO_LARGE * max(limit, largest):
                 yield from _sorted(ranges.pieces(number), keys, limit)
             else:
-                yield _ordered(pa.concat_tables(ranges.take(number)), keys)
+                yield sorted_table(pa.concat_tables(ranges.take(number)), keys)
 
 
 def _fill(
@@ -162,7 +162,7 @@ def _fill(
     with Spill(schema, limit) as waiting:
         samples = []
         for number, block in enumerate(blocks(rows, limit)):
-            ordered = _ordered(block, keys)
+            ordered = sorted_table(block, keys)
             waiting.add(number, ordered)
             # Shifted by an aperiodic amount, so that equal blocks give different samples.
             sampled = _evenly(ordered.num_rows, _SAMPLES, aperiodic(number))
@@ -170,7 +170,7 @@ def _fill(
             del block, ordered  # the next block is as large
         if not samples:
             return sizes, largest
-        merged = _ordered(pa.concat_tables(samples), keys)
+        merged = sorted_table(pa.concat_tables(samples), keys)
         cuts = merged.take(pa.array(_evenly(merged.num_rows, min(len(samples), _RANGES))[1:]))
         for number in waiting.numbers():
             block = pa.concat_tables(waiting.take(number))
@@ -183,11 +183,6 @@ def _fill(
                     ranges.add(i, part)
                     sizes[i] += part.nbytes
     return sizes, largest
-
-
-def _ordered(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    order = stable_order(pack_one(table, keys))
-    return table if order is None else table.take(pa.array(order))
 
 
 def _evenly(rows: int, n: int, shift: float = 0.0) -> np.ndarray[Any, np.dtype[np.int64]]:

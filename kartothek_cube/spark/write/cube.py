@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,8 +19,9 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented, store_factory
-from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.members.discovery import load_cube
+from kartothek_cube.core.write.dataset_layout import NO_LAYOUT
+from kartothek_cube.cube.cube import Cube, require_cube
+from kartothek_cube.cube.members.discovery import cube_and_store, load_cube
 from kartothek_cube.cube.verbs.build import existing_for_build
 from kartothek_cube.cube.write.commit import commit_cube_write
 from kartothek_cube.cube.write.duplicates import check_duplicates
@@ -29,7 +30,7 @@ from kartothek_cube.errors import InvalidType
 from kartothek_cube.spark.actions import Job
 from kartothek_cube.spark.session import cores, session_of, shown
 from kartothek_cube.spark.types import Timestamps, frame_schema
-from kartothek_cube.spark.write.distribution import make_layout
+from kartothek_cube.spark.write.distribution import buckets_on_record, make_layout
 from kartothek_cube.spark.write.rows import CubeRows
 from kartothek_cube.spark.write.stage import Target, staged_receipts
 from kartothek_cube.typing import Columns, IntoConditions, IntoTxn, StoreLike, UserMetadata
@@ -138,7 +139,7 @@ def build_cube_from_spark(
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
     with operation("build_cube_from_spark", options, cube=cube):
-        job = _job(data, cube, store, timestamps, spark, parallelism)
+        job = _job(data, require_cube(cube), store, timestamps, spark, parallelism)
         existing = existing_for_build(cube, job.store)
         rule, number = check_on_conflict(on_conflict), parse_txn(txn)
         write = plan_build(
@@ -149,7 +150,7 @@ def build_cube_from_spark(
 
 def extend_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     metadata: Mapping[str, UserMetadata] | None = None,
     overwrite: bool = False,
@@ -184,6 +185,7 @@ def extend_cube_from_spark(
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
     """
     with operation("extend_cube_from_spark", options, cube=cube):
+        cube, _ = cube_and_store(cube, store)
         job = _job(data, cube, store, timestamps, spark, parallelism)
         existing, rule, number = load_cube(cube, job.store), check_on_conflict(on_conflict), parse_txn(txn)
         write = plan_extend(
@@ -194,7 +196,7 @@ def extend_cube_from_spark(
 
 def append_to_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     metadata: Mapping[str, UserMetadata] | None = None,
     df_serializer: FileFormat | None = None,
@@ -225,6 +227,7 @@ def append_to_cube_from_spark(
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=2, partition_keys=['COUNTRY_CODE'])}
     """
     with operation("append_to_cube_from_spark", options, cube=cube):
+        cube, _ = cube_and_store(cube, store)
         job = _job(data, cube, store, timestamps, spark, parallelism)
         write = plan_append(cube, job.schemas, load_cube(cube, job.store), metadata, df_serializer, txn=parse_txn(txn))
         return _run("append to", job, write, shuffle, num_buckets, bucket_by)
@@ -232,7 +235,7 @@ def append_to_cube_from_spark(
 
 def update_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
-    cube: Cube,
+    cube: Cube | str,
     store: StoreLike,
     remove_conditions: IntoConditions,
     ktk_cube_dataset_ids: Columns = None,
@@ -267,6 +270,7 @@ def update_cube_from_spark(
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
     with operation("update_cube_from_spark", options, cube=cube):
+        cube, _ = cube_and_store(cube, store)
         job = _job(data, cube, store, timestamps, spark, parallelism)
         names = converter_str_set_optional(ktk_cube_dataset_ids)
         existing, rule, number = load_cube(cube, job.store), check_on_conflict(on_conflict), parse_txn(txn)
@@ -313,7 +317,19 @@ def _run(
 ) -> dict[str, DatasetMetadata]:
     """Stage all rows in one Spark job, check duplicates across tasks, and publish."""
     rows = {i: CubeRows(write.datasets[i]) for i in job.frames}
-    layout = make_layout(shuffle, num_buckets, bucket_by, rows.values())
+    # One layout for all: where they differ, the first with buckets by columns that all have.
+    on_record = next(
+        (
+            w.layout
+            for w in write.datasets.values()
+            if all(w.layout.within(each.schema.names).num_buckets for each in rows.values())
+        ),
+        NO_LAYOUT,
+    )
+    layout = make_layout(shuffle, *buckets_on_record(num_buckets, bucket_by, on_record), rows.values())
+    write = replace(
+        write, datasets={i: replace(w, layout=layout.recorded(w.layout)) for i, w in write.datasets.items()}
+    )
     check_store_can_commit(job.store)
     # Without datasets that have the rows of this numbered write already.
     pending = {i: frame for i, frame in job.frames.items() if i not in write.done}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from kartothek_cube.core.arguments import as_list
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
 from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.commit.dataset_write import (
@@ -28,14 +29,15 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.stores.open import store_factory
-from kartothek_cube.core.write.arguments import column_names, plan_new, plan_update
+from kartothek_cube.core.write.arguments import plan_new, plan_update
 from kartothek_cube.core.write.input_rows import InputPartition
+from kartothek_cube.core.write.partitioner import derived_in
 from kartothek_cube.core.write.prepare import WriteRequest, prepare
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.spark.actions import Job
 from kartothek_cube.spark.session import cores, session_of, shown
 from kartothek_cube.spark.types import Timestamps, frame_schema
-from kartothek_cube.spark.write.distribution import make_layout
+from kartothek_cube.spark.write.distribution import buckets_on_record, make_layout, with_derived_columns
 from kartothek_cube.spark.write.rows import DatasetRows, checked_schemas
 from kartothek_cube.spark.write.stage import Target, staged_receipts
 from kartothek_cube.typing import Columns, DeleteScope, IntoMetadata, IntoTxn, MetadataMerger, StoreLike
@@ -179,6 +181,8 @@ def store_dataset_from_spark(
     DatasetMetadata(uuid='sales', partitions=1, partition_keys=['COUNTRY_CODE'])
     """
     with operation("store_dataset_from_spark", options):
+        partition_on = as_list(partition_on, "partition_on")
+        df = with_derived_columns(df, derived_in(partition_on))
         rows = _input(
             df, table, dataset_uuid, timestamps, shuffle, num_buckets, bucket_by, repartition_ratio, spark, parallelism
         )
@@ -190,8 +194,16 @@ def store_dataset_from_spark(
             return DatasetMetadata.of(done)
         # A replaced dataset keeps its encoding.
         encoding = "json" if base is None or not base.key.endswith(".zstd") else "msgpack"
-        request = plan_new(source.uuid, base, partition_on, secondary_indices, df_serializer, overwrite, encoding)
-        request = replace(request, sort_columns=column_names(sort_partitions_by, "sort_partitions_by"))
+        request = plan_new(
+            source.uuid,
+            base,
+            partition_on,
+            secondary_indices,
+            df_serializer,
+            overwrite,
+            encoding,
+            sort_partitions_by=sort_partitions_by,
+        )
         arguments = metadata_arguments(metadata, metadata_merger, source.uuid)
         return source.committed(commit_staged(source.store, _staged("store", source, request, rows), arguments, rules))
 
@@ -271,9 +283,10 @@ def update_dataset_from_spark(
     DatasetMetadata(uuid='sales', partitions=1, partition_keys=['COUNTRY_CODE'])
     """
     with operation("update_dataset_from_spark", options):
-        rows = None
+        rows, partition_on = None, as_list(partition_on, "partition_on")
         if df is not None:
             shape = shuffle, num_buckets, bucket_by, repartition_ratio
+            df = with_derived_columns(df, derived_in(partition_on))
             rows = _input(df, table, dataset_uuid, timestamps, *shape, spark, parallelism)
         source = target_of(store, dataset_uuid, factory)
         check_store_can_commit(source.store)
@@ -326,12 +339,17 @@ def _staged(verb: str, source: DatasetRef, request: WriteRequest, given: _Input)
     """Check the columns, and stage all rows in one Spark job."""
     check_store_can_commit(source.store)
     columns = frame_schema(given.frame.schema, request.uuid, given.timestamps)
+    if request.sorts_as_recorded and not set(request.sort_columns) <= set(columns.names):
+        request = replace(request, sort_columns=())
     schemas = checked_schemas(request, given.table, columns).tables
     stored = schemas[given.table]
     # Columns of nulls take their type from the dataset.
     typed = [stored.field(f.name).with_nullable(True) if pa.types.is_null(f.type) else f for f in columns]
     rows = DatasetRows(replace(request, base=None), given.table, pa.schema(typed))
-    layout = make_layout(given.shuffle, given.num_buckets, given.bucket_by, [rows], given.ratio)
+    on_record = request.layout.within(columns.names)
+    num_buckets, bucket_by = buckets_on_record(given.num_buckets, given.bucket_by, on_record)
+    layout = make_layout(given.shuffle, num_buckets, bucket_by, [rows], given.ratio)
+    request = replace(request, layout=layout.recorded(request.layout))
     width = cores(given.spark or session_of(given.frame), given.parallelism)
     target = Target(store_factory(source.store), new_id(), width)
     job = Job(verb, f"dataset {request.uuid!r}", phase="write")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,26 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
 from kartothek_cube.core.arguments import check_flag
-from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
+from kartothek_cube.core.write.dataset_layout import DatasetLayout
+from kartothek_cube.core.write.partitioner import DerivedColumn
+from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn, Unsupported
 from kartothek_cube.spark.tasks import TASKS_PER_CORE
 from kartothek_cube.spark.write.rows import Rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["BUCKET", "Layout", "arranged", "bucket_column", "cut_columns", "make_layout", "with_plain_names"]
+__all__ = [
+    "BUCKET",
+    "Layout",
+    "arranged",
+    "bucket_column",
+    "buckets_on_record",
+    "cut_columns",
+    "make_layout",
+    "with_derived_columns",
+    "with_plain_names",
+]
 
 BUCKET = "__kartothek_cube_bucket"
 
@@ -48,9 +60,22 @@ class Layout:
         """Whether rows with equal sort columns share a file, so that its task finds duplicates."""
         return self.shuffle and set(rows.request.partition_on) | set(self.buckets_of(rows)) <= set(rows.sort_columns)
 
+    def recorded(self, layout: DatasetLayout) -> DatasetLayout:
+        """A layout with these buckets, if there are several."""
+        if self.num_buckets == 1:
+            return layout
+        return replace(layout, num_buckets=self.num_buckets, bucket_by=self.bucket_by or ())
+
     def tasks(self, width: int) -> int:
         """The number of tasks of a shuffle, where ``width`` tasks run at once."""
         return max(1, math.ceil(TASKS_PER_CORE * width / (self.ratio or 1)))
+
+
+def buckets_on_record(num_buckets: object, bucket_by: object, layout: DatasetLayout) -> tuple[object, object]:
+    """The arguments ``num_buckets`` and ``bucket_by``; if they say nothing, what is on record."""
+    if num_buckets != 1 or bucket_by is not None or layout.num_buckets is None:
+        return num_buckets, bucket_by
+    return layout.num_buckets, list(layout.bucket_by) or None
 
 
 def make_layout(
@@ -132,6 +157,29 @@ def arranged(frame: DataFrame, rows: Rows, layout: Layout, width: int) -> DataFr
         arranged = arranged.withColumn(BUCKET, bucket_column({c: types[c] for c in hashed}, layout.num_buckets))
     keys = [BUCKET if c == BUCKET else plain[c] for c in cut_columns(layout, rows)]
     return arranged.repartition(layout.tasks(width), *keys) if keys else arranged.repartition(1)
+
+
+def with_derived_columns(frame: DataFrame, columns: Iterable[DerivedColumn]) -> DataFrame:
+    """The data frame with partition columns that follow from others, where it lacks them.
+
+    Raises
+    ------
+    Unsupported
+        If a source is neither a date nor a timestamp without a zone.
+    """
+    for column in columns:
+        name, source = str(column), column.source
+        if not hasattr(frame, "mapInArrow") or name in frame.columns or source not in frame.columns:
+            continue  # a later check says what is wrong
+        if not isinstance(frame.schema[source].dataType, (st.DateType, st.TimestampNTZType)):
+            raise Unsupported(
+                f"{column.unit}({source!r}): the column is {frame.schema[source].dataType.simpleString()}. Cast it to "
+                "date, or to timestamp_ntz."
+            )
+        quoted = F.col("`" + source.replace("`", "``") + "`")
+        value = F.year(quoted).cast("bigint") if column.unit == "year" else F.trunc(quoted, column.unit)
+        frame = frame.withColumn(name, F.to_date(quoted) if column.unit == "day" else value)
+    return frame
 
 
 def with_plain_names(frame: DataFrame) -> tuple[DataFrame, dict[str, str]]:

@@ -258,10 +258,11 @@ def _stage_run(task: StageTask, store: Store, pieces: Iterator[pa.Table]) -> lis
     first = next(conformed)
     part = rows.part(first.slice(0, 1))
     # The rows taken so far give the bytes of a row, and so the size of row groups.
-    request = replace(rows.request, serializer=bounded_groups(rows.request.serializer, taken, size, limit))
+    group = min(limit, rows.request.target_file_bytes or limit)
+    request = replace(rows.request, serializer=bounded_groups(rows.request.serializer, taken, size, group))
     checked = rows.checked(chain((first,), conformed))
     schemas = stored_schema(rows), full_schema(rows)
-    return [stage_stream(store, request, part.label, part.values, checked, *schemas, limit)]
+    return stage_stream(store, request, part.label, part.values, checked, *schemas, limit)
 
 
 def _conformed(rows: Rows, table: pa.Table) -> pa.Table:

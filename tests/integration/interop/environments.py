@@ -31,6 +31,13 @@ def _accepts(*args, _inner=_parquet._predicate_accepts, **kwargs):
 _parquet._predicate_accepts = _accepts
 """
 
+# An old pyarrow aborts now and then while Python takes its threads down; the answer is out by then.
+LEAVE = """
+import os as _os, sys as _sys
+_sys.stdout.flush()
+_os._exit(0)
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Library:
@@ -125,7 +132,7 @@ class Runner:
 
     def __call__(self, script: str, *args: object) -> Any:
         """Run a script; its arguments are in ``sys.argv[1:]``."""
-        command = [self.program, "-W", "ignore", "-c", self.library.prelude + script, *map(str, args)]
+        command = [self.program, "-W", "ignore", "-c", self.library.prelude + script + LEAVE, *map(str, args)]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, cwd=self.folder, env=environment, timeout=SECONDS

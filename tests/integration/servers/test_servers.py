@@ -14,12 +14,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyarrow.fs import S3FileSystem
 
 from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.stores.contract import VersionMismatch
 from kartothek_cube.core.stores.open import open_store, store_factory
-from kartothek_cube.errors import InvalidRequest, InvalidType, Unsupported
+from kartothek_cube.errors import AtomicityRequired, InvalidRequest, InvalidType, Unsupported
 from kartothek_cube.testing.stores import StoreTests, invalid_keys
 from tests.support import servers
 from tests.support.commits import UUID, labels, make_change, write
@@ -89,6 +91,41 @@ class TestGcs(ServerTests):
     @pytest.fixture
     def store(self, gcs_process):
         return open_store(url_of_gcs(gcs_process))
+
+
+@needs("moto")
+class TestS3OfArrow(ServerTests):
+    """Through a file system of pyarrow, which has no conditional puts."""
+
+    @pytest.fixture
+    def store(self, s3_process):
+        fs = S3FileSystem(
+            access_key="key",
+            secret_key="secret",
+            endpoint_override=s3_process.endpoint.removeprefix("http://"),
+            scheme="http",
+            region="us-east-1",
+        )
+        return open_store(fs, path=f"{s3_process.new_bucket()}/cubes")
+
+    def test_of_two_commits_on_one_snapshot_one_is_a_conflict_or_both_are_kept(self, store):
+        with pytest.raises(AtomicityRequired, match=f"s3://{store.identity[-1]}"):
+            write(store, {"x": [1], "v1": [1]}, label="one")
+        with options(require_atomic=False):
+            super().test_of_two_commits_on_one_snapshot_one_is_a_conflict_or_both_are_kept(store)
+
+    def test_objects_of_more_than_one_part(self, store):
+        with options(require_atomic=False):
+            super().test_objects_of_more_than_one_part(store)
+
+    def test_the_store_by_url_has_the_same_objects(self, store, s3_process):
+        store.put("uuid/table/1", b"1")
+        bucket = store.identity[-1].partition("/")[0]
+        host = s3_process.endpoint.removeprefix("http://")
+        ours = open_store(f"hs3://key:secret@{host}/{bucket}/cubes?is_secure=false&force_bucket_suffix=false")
+        assert ours.keys() == store.keys() == ["uuid/table/1"]
+        ours.put_if(DOCUMENT, b"{}", None)
+        assert store.get(DOCUMENT) == b"{}"
 
 
 class KeyValueTests(ServerTests):

@@ -118,6 +118,9 @@ def test_datasets_know_nulls_and_cubes_do_not(spark_filter, clause, exact):
         Not(EqualNullSafe(("i",), 1)),
         Not(IsNull(("i",))),
         EqualNullSafe(("i",), None),
+        EqualTo(("d",), dt.date(1582, 10, 20)),  # may have been the 10th for Spark
+        In(("d",), (dt.date(2024, 1, 1), dt.date(1500, 1, 1))),
+        Not(In(("d",), (dt.date(1, 1, 1),))),
         EqualTo(("i",), "1"),
         EqualTo(("s",), 1),
         EqualTo(("m",), "1"),
@@ -141,11 +144,16 @@ def test_what_means_something_else_is_left_to_spark(spark_filter, cube):
     assert [id(f) for f in pushed.rest] == [id(spark_filter)]
 
 
-def test_decimals_are_compared_in_datasets_and_not_in_cubes():
+def test_decimals_are_compared_in_datasets_and_in_cubes():
     assert translate(EqualTo(("m",), Decimal("1.50")), KINDS) == Translated(
         Clause("m", "==", Decimal("1.50")), exact=True
     )
-    assert translate(EqualTo(("m",), Decimal("1.50")), KINDS, cube=True) is None
+    assert translate(EqualTo(("m",), Decimal("1.50")), KINDS, cube=True) == translate(
+        EqualTo(("m",), Decimal("1.50")), KINDS
+    )
+    # Spark compares numbers of two kinds as doubles.
+    assert translate(EqualTo(("m",), 1.5), KINDS) is None
+    assert translate(EqualTo(("i",), 1.5), KINDS) is None
     assert translate(EqualTo(("m",), Decimal(2)), KINDS) == Translated(Clause("m", "==", Decimal(2)), exact=True)
     assert translate(Not(In(("m",), (Decimal(2), Decimal("1.5")))), KINDS) == Translated(
         Clause("m", "not in", (Decimal(2), Decimal("1.5"))), exact=False

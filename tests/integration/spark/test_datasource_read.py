@@ -8,7 +8,7 @@ import pickle
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import EqualTo, GreaterThan, InputPartition, Not, StringContains
+from pyspark.sql.datasource import EqualTo, GreaterThan, InputPartition, LessThan, Not, StringContains
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from kartothek_cube import Cube, append_to_cube, build_cube, query_cube_arrow
@@ -178,7 +178,7 @@ def files_of(made):
         ({"dataset": "cube++e", "table": "other"}, KeyNotFound, "no table 'other'"),
         ({"dataset": "cube++e", "columns": "z"}, UnknownColumn, "z"),
         ({"cube": "cube", "conditions": "z == 1"}, InvalidInput, "Unknown column"),
-        ({"cube": "cube", "conditions": "x == a"}, InvalidInput, "column x is int64 and takes an integer"),
+        ({"cube": "cube", "conditions": "x == a"}, InvalidInput, "column x is int64 and takes a number"),
         ({"dataset": "cube++e", "conditions": "x"}, InvalidInput, "Cannot parse"),
         ({"cube": "cube", "as_of": "2001-01-01"}, InvalidInput, "2001"),
     ],
@@ -240,6 +240,48 @@ def test_no_partition_is_no_row(built):
     assert list(made.read(InputPartition(None))) == []
 
 
+@pytest.mark.parametrize("target", [{"cube": "cube"}, {"dataset": "cube++seed"}], ids=["cube", "dataset"])
+def test_columns_that_a_query_does_not_need_are_not_read(built, target):
+    made = reader(built, **target)
+    list(made.pushFilters([EqualTo(("p",), 1), LessThan(("v1",), 20.0)]))
+    needed = StructType([made._schema["y"], made._schema["x"]])
+    assert made.pruneColumns(needed) == needed
+    sent = pickle.loads(pickle.dumps(made))
+    tables = [pa.Table.from_batches(sent.read(part)) for part in made.partitions()]
+    assert {tuple(table.column_names) for table in tables} == {("y", "x")}
+    assert sorted(pa.concat_tables(tables)["x"].to_pylist()) == sorted([*range(10), *range(10)])
+
+
+def test_columns_are_pruned_by_an_arrow_schema_as_well(built):
+    made = reader(built, cube="cube")
+    assert made.pruneColumns(pa.schema({"v2": pa.string(), "p": pa.int64()})).names == ["v2", "p"]
+
+
+def test_a_count_reads_one_column(built):
+    made = reader(built, cube="cube", columns="p,v1")
+    assert made.pruneColumns(StructType([])).names == ["p"]
+    assert sum(batch.num_rows for part in made.partitions() for batch in made.read(part)) == 200
+
+
+def test_a_task_stops_at_the_limit(built):
+    made = reader(built, dataset="cube++seed", blocksize="4")
+    assert made.pushLimit(60) is True
+    (part,) = made.partitions()
+    sent = pickle.loads(pickle.dumps(made))
+    assert sum(batch.num_rows for batch in made.read(part)) == 60
+    assert sum(batch.num_rows for batch in sent.read(part)) == 60
+
+
+def test_a_limit_is_refused_where_spark_filters_rows_afterwards(built):
+    made = reader(built, cube="cube", blocksize="4")
+    assert len(list(made.pushFilters([Not(EqualTo(("i1",), 1))]))) == 1
+    assert made.pushLimit(1) is False
+    assert sum(batch.num_rows for part in made.partitions() for batch in made.read(part)) > 1
+    list(made.pushFilters([EqualTo(("p",), 1)]))
+    assert made.pushLimit(7) is True
+    assert sum(batch.num_rows for part in made.partitions() for batch in made.read(part)) == 7
+
+
 def test_columns_of_another_type_than_stored_are_not_compared(built):
     parsed = parse_options({"store": built, "cube": "cube", "push_down": "TRUE", "blocksize": "1"})
     made = make_reader(parsed, StructType([StructField("x", IntegerType()), StructField("p", StringType())]))
@@ -287,7 +329,7 @@ def test_options_become_a_value(options, use, expected):
         ({**CUBE, "store": "hfs://store"}, "read", "relative path"),
         ({**CUBE, "store": "data/store"}, "write", "relative path"),
         ({**CUBE, "colums": "a"}, "read", "no option 'colums'. Did you mean 'columns'"),
-        ({**CUBE, "path": "x"}, "read", "takes no path"),
+        ({**CUBE, "path": "x"}, "read", "two words for one thing"),
         ({**CUBE, "columns": ""}, "read", "name at least one"),
         ({**CUBE, "columns": "a,,b"}, "read", "empty name"),
         ({**CUBE, "columns": "a,a"}, "read", "twice"),
@@ -303,7 +345,7 @@ def test_options_become_a_value(options, use, expected):
         ({**CUBE, "txn": "a,1"}, "stream", "number of the batch"),
         ({**CUBE, "txn": "a"}, "write", "no transaction"),
         ({**CUBE, "txn": "a,-1"}, "write", "no transaction"),
-        ({**CUBE, "timestamps": "keep"}, "write", "neither"),
+        ({**CUBE, "timestamps": "keep"}, "write", "none of refuse, utc"),
         ({**CUBE, "secondary_indices": "i"}, "write", "index_columns, not secondary_indices"),
         ({**CUBE, "table": "t"}, "read", "have one table"),
         ({**STORE, "dataset": "d", "index_columns": "i"}, "write", "describes a new cube"),

@@ -4,8 +4,10 @@ what a failed task leaves.
 
 from __future__ import annotations
 
+import datetime
+import json
 import pickle
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,15 +16,17 @@ import pytest
 from pyspark.sql import types as st
 
 from kartothek_cube.api.cube import query_cube_arrow
-from kartothek_cube.api.dataset import read_table_arrow, store_dataframes_as_dataset
+from kartothek_cube.api.dataset import read_table_arrow, set_layout, store_dataframes_as_dataset
 from kartothek_cube.core.runtime.options import options as use
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.open import open_store
+from kartothek_cube.core.write.dataset_layout import layout_of
 from kartothek_cube.cube.members.discovery import cube_of, load_members
-from kartothek_cube.errors import CommitConflict, CorruptData, InvalidInput, InvalidType
+from kartothek_cube.errors import AlreadyExists, CommitConflict, CorruptData, InvalidInput, InvalidType, Unsupported
 from kartothek_cube.spark import driver_errors, register
 from kartothek_cube.spark.datasource.options import parse_options
 from kartothek_cube.spark.datasource.write import make_stream_writer, make_writer
+from kartothek_cube.spark.types import arrow_schema
 
 ROWS = st.StructType([st.StructField(n, st.LongType()) for n in ("x", "y", "p", "i1", "v1")])
 NEW_CUBE = {"cube": "cube", "dimension_columns": "x,y", "partition_columns": "p", "index_columns": "i1"}
@@ -113,6 +117,18 @@ def test_a_dataset_without_a_cube(store_url):
     assert read_table_arrow("sales", store_url).to_pylist() == [{"p": 4, "i1": 0, "v1": 0, "x": 0, "y": 0}]
 
 
+def test_an_overwrite_without_the_column_of_the_order_on_record(store_url):
+    store_dataframes_as_dataset(store_url, "sales", [pa.table(seed_rows(0).to_pydict())])
+    set_layout("sales", store_url, sort_by="v1")
+    write(store_url, [seed_rows(1)], overwrite=True, dataset="sales")
+    assert layout_of(load_snapshot(open_store(store_url), "sales").document.metadata, "sales").sort_by == ("v1",)
+    fewer = st.StructType(ROWS.fields[:4])
+    write(store_url, [seed_rows(2).select(fewer.names)], overwrite=True, dataset="sales", schema=fewer)
+    state = load_snapshot(open_store(store_url), "sales")
+    assert sorted(state.schema.names) == sorted(fewer.names)
+    assert layout_of(state.document.metadata, "sales").sort_by == ()
+
+
 def test_no_rows_make_an_empty_dataset(store_url):
     write(store_url, [], dataset="sales", partition_on="p")
     assert read_table_arrow("sales", store_url).num_rows == 0
@@ -130,6 +146,202 @@ def test_a_numbered_write_is_done_once_and_stages_nothing_when_it_is_repeated(st
         written(writer, [seed_rows(1)])
     assert len(load_snapshot(store, "cube++seed").chain) == 2
     assert len(query_cube_arrow(cube(store_url), store_url)) == 6
+
+
+def write_dataset(url, *tasks, overwrite=False, **more):
+    return write(url, *tasks, overwrite=overwrite, dataset="sales", **more)
+
+
+def stored(url, uuid="sales"):
+    """The pairs (p, x) of a dataset, in order, and its number of commits."""
+    state = load_snapshot(open_store(url), uuid)
+    table = read_table_arrow(uuid, url)
+    return sorted(zip(table["p"].to_pylist(), table["x"].to_pylist(), strict=True)), len(state.chain)
+
+
+PARTITIONED = {"partition_on": "p", "secondary_indices": "i1"}
+
+
+def test_an_overwrite_of_partitions_replaces_those_that_get_rows(store_url):
+    """In one commit, and with the first write, which makes the dataset."""
+    for overwrite, tasks in [(True, [[seed_rows(0), seed_rows(1)], [seed_rows(2)]]), (True, [[seed_rows(1, 1)], []])]:
+        write_dataset(store_url, *tasks, overwrite=overwrite, overwrite_partitions="true", **PARTITIONED)
+    assert stored(store_url) == ([(0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (2, 1), (2, 2)], 2)
+    write_dataset(store_url, [], overwrite=True, overwrite_partitions="true")
+    assert len(stored(store_url)[0]) == 7
+
+
+def test_an_overwrite_of_partitions_compares_all_of_their_columns(store_url):
+    rows = batch((1, 1, 0, 0, 0), (2, 2, 0, 0, 0), (3, 1, 1, 0, 0), (4, 2, 1, 0, 0))
+    write_dataset(store_url, [rows], partition_on="p,y")
+    rows = batch((5, 1, 0, 0, 0), (6, 2, 1, 0, 0))
+    write_dataset(store_url, [rows], overwrite=True, overwrite_partitions="true")
+    assert stored(store_url)[0] == [(0, 2), (0, 5), (1, 3), (1, 6)]
+
+
+def test_an_overwrite_of_partitions_of_a_cube(store_url):
+    write(store_url, [seed_rows(0)], [seed_rows(1)], overwrite=True, overwrite_partitions="true", **NEW_CUBE)
+    schema = st.StructType([st.StructField(n, st.LongType()) for n in ("x", "p", "v2")])
+    for v2, p in [(5, 0), (5, 1), (6, 1)]:
+        write(
+            store_url,
+            [batch((0, p, v2), names=("x", "p", "v2"))],
+            overwrite=v2 == 6,
+            schema=schema,
+            cube="cube",
+            dataset="e",
+            **({"overwrite_partitions": "true"} if v2 == 6 else {}),
+        )
+    write(store_url, [seed_rows(1, 1)], overwrite=True, cube="cube", overwrite_partitions="true")
+    found = query_cube_arrow(cube(store_url), store_url).select(["p", "x", "v2"]).to_pylist()
+    assert sorted((row["p"], row["x"], row["v2"] or 0) for row in found) == [(0, 0, 5), (0, 1, 0), (0, 2, 0), (1, 0, 6)]
+    assert stored(store_url, "cube++e") == ([(0, 0), (1, 0)], 3)
+
+
+@pytest.mark.parametrize(
+    ("scope", "left"),
+    [
+        ('[{"p": 0}]', [(1, 0), (1, 1), (2, 0), (2, 1)]),
+        ('[{"p": "0"}, {"p": 2.0}]', [(1, 0), (1, 1)]),
+        ('[{"p": 1, "i1": 0}]', [(0, 0), (0, 1), (2, 0), (2, 1)]),
+        ('[{"i1": 1}]', []),
+        ('[{"p": 7}]', [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]),
+        ("[]", [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]),
+    ],
+)
+def test_an_append_removes_its_delete_scope_in_the_same_commit(store_url, scope, left):
+    write_dataset(store_url, [seed_rows(0, 2)], [seed_rows(1, 2)], [seed_rows(2, 2)], **PARTITIONED)
+    write_dataset(store_url, [batch((9, 0, 5, 0, 0))], delete_scope=scope)
+    assert stored(store_url) == ([*left, (5, 9)], 2)
+
+
+def test_a_delete_scope_without_rows_and_one_of_a_new_dataset(store_url):
+    write_dataset(store_url, [seed_rows(0, 1)], [seed_rows(1, 1)], delete_scope='[{"p": 0}]', **PARTITIONED)
+    write_dataset(store_url, [], delete_scope='[{"p": 0}]')
+    assert stored(store_url) == ([(1, 0)], 2)
+
+
+def test_a_delete_scope_of_a_cube(store_url):
+    write(store_url, [seed_rows(0)], [seed_rows(1, 2)], **NEW_CUBE)
+    write(store_url, [seed_rows(2, 1)], cube="cube", delete_scope='[{"p": 0}]')
+    assert stored(store_url, "cube++seed") == ([(1, 0), (1, 1), (2, 0)], 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (st.DateType(), "2024-01-31", datetime.date(2024, 1, 31)),
+        (st.TimestampNTZType(), "2024-01-31T12:30:00", datetime.datetime(2024, 1, 31, 12, 30)),
+        (st.StringType(), "ü/ =", "ü/ ="),
+        (st.BooleanType(), True, True),
+        (st.DoubleType(), 0.1, 0.1),
+        (st.LongType(), 2**62, 2**62),
+    ],
+)
+def test_values_of_a_delete_scope_have_the_type_of_their_column(store_url, kind, text, value):
+    schema = st.StructType([st.StructField("p", kind), st.StructField("x", st.LongType())])
+    arrow = arrow_schema(schema, "the rows")
+    rows = pa.record_batch([pa.array([value], arrow.field("p").type), pa.array([1])], schema=arrow)
+    for x, more in [(1, {}), (2, {"delete_scope": json.dumps([{"p": text}])})]:
+        rows = rows.set_column(1, "x", pa.array([x]))
+        write_dataset(store_url, [rows], schema=schema, partition_on="p", **more)
+    assert stored(store_url) == ([(value, 2)], 2)
+
+
+@pytest.mark.parametrize(
+    ("overwrite", "more", "words"),
+    [
+        (False, {"delete_scope": "p=0"}, "no JSON"),
+        (False, {"delete_scope": '{"p": 0}'}, r'e\.g\. \[\{"COUNTRY_CODE"'),
+        (False, {"delete_scope": "[{}]"}, "not a JSON list"),
+        (False, {"delete_scope": "[[]]"}, "not a JSON list"),
+        (False, {"delete_scope": '[{"p": 0, "p": 1}]'}, "twice"),
+        (False, {"delete_scope": '[{"p": null}]'}, "one value of column 'p'"),
+        (False, {"delete_scope": '[{"p": [0, 1]}]'}, "one value of column 'p'"),
+        (False, {"delete_scope": '[{"p": NaN}]'}, "'p'"),
+        (False, {"delete_scope": '[{"p": "zero"}]'}, "no value of column 'p'"),
+        (False, {"delete_scope": '[{"p": 0.5}]'}, "no value of column 'p'"),
+        (False, {"delete_scope": '[{"v1": 0}]'}, "'v1' is neither a partition key"),
+        (False, {"delete_scope": '[{"q": 0}]'}, "'q'"),
+        (True, {"delete_scope": '[{"p": 0}]'}, r'delete_scope is for mode\("append"\)'),
+        (False, {"overwrite_partitions": "true"}, r'overwrite_partitions is for mode\("overwrite"\)'),
+        (True, {"overwrite_partitions": "yes"}, "neither"),
+        (True, {"overwrite_partitions": "true", "dataset": "plain"}, "'plain' has no partition columns"),
+        (True, {"if_exists": "ignore"}, r'if_exists is for mode\("append"\)'),
+        (False, {"if_exists": "fail"}, "append, error, ignore"),
+    ],
+)
+def test_a_bad_replacement_of_parts_is_refused_when_the_writer_is_made(store_url, overwrite, more, words):
+    write_dataset(store_url, [seed_rows(0)], **PARTITIONED)
+    write(store_url, [seed_rows(0)], dataset="plain")
+    before = sorted(open_store(store_url).list(recursive=True).keys)
+    with pytest.raises((InvalidInput, InvalidType), match=words):
+        make_writer(options(store_url, **{"dataset": "sales", **more}), ROWS, overwrite)
+    assert sorted(open_store(store_url).list(recursive=True).keys) == before
+
+
+REPLACEMENTS = [(True, {"overwrite_partitions": "true"}), (False, {"delete_scope": '[{"p": 0}]'})]
+
+
+@pytest.mark.parametrize(("overwrite", "more"), REPLACEMENTS)
+@pytest.mark.parametrize("target", ["dataset", "cube"])
+def test_a_replaced_part_that_changed_meanwhile_is_a_conflict(store_url, overwrite, more, target):
+    name = {"dataset": "sales"} if target == "dataset" else {"cube": "cube"}
+    uuid = "sales" if target == "dataset" else "cube++seed"
+    write(store_url, [seed_rows(0), seed_rows(1)], **(PARTITIONED | name if target == "dataset" else NEW_CUBE))
+    for p, is_conflict in [(1, False), (0, True)]:
+        writer = make_writer(options(store_url, **name, **more), ROWS, overwrite)
+        write(store_url, [batch((7 + p, 0, p, 0, 0))], **name)
+        before = stored(store_url, uuid)
+        rows = [batch((9, 0, 0, 0, 0))]
+        if is_conflict:
+            with driver_errors_of(CommitConflict, "a part of it"):
+                written(writer, rows)
+            assert stored(store_url, uuid) == before
+        else:
+            written(writer, rows)
+            assert stored(store_url, uuid)[0] == [(0, 9), (1, 0), (1, 1), (1, 2), (1, 8)]
+
+
+@pytest.mark.parametrize(("overwrite", "more"), REPLACEMENTS)
+def test_a_dataset_that_somebody_else_made_meanwhile_is_a_conflict(store_url, overwrite, more):
+    writer = make_writer(options(store_url, dataset="sales", **PARTITIONED, **more), ROWS, overwrite)
+    write_dataset(store_url, [seed_rows(0)], **PARTITIONED)
+    with driver_errors_of(CommitConflict, "'sales'"):
+        written(writer, [seed_rows(0)])
+    assert len(stored(store_url)[0]) == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "add"), [({"dataset": "sales", **PARTITIONED}, {"dataset": "sales"}), (NEW_CUBE, {"cube": "cube"})]
+)
+def test_what_exists_is_an_error_or_ignored_by_choice(store_url, make, add):
+    uuid = "sales" if "dataset" in make else "cube++seed"
+    for _ in range(2):  # a numbered write may be repeated
+        write(store_url, [seed_rows(0)], if_exists="error", txn="job,1", **make)
+    before = stored(store_url, uuid)
+    with pytest.raises(AlreadyExists, match="if_exists"):
+        make_writer(options(store_url, if_exists="error", **add), ROWS, False)
+    # Its columns need not fit.
+    write(store_url, [[]], schema=st.StructType([ROWS["x"]]), if_exists="ignore", **make)
+    assert stored(store_url, uuid) == before
+    write(store_url, [seed_rows(1)], if_exists="append", **add)
+    assert len(stored(store_url, uuid)[0]) == 6
+
+
+@pytest.mark.parametrize("choice", ["error", "ignore"])
+def test_what_somebody_else_made_meanwhile_exists(store_url, choice):
+    writer = make_writer(options(store_url, dataset="sales", if_exists=choice, **PARTITIONED), ROWS, False)
+    write_dataset(store_url, [seed_rows(0, 1)], **PARTITIONED)
+    with driver_errors_of(AlreadyExists, "'sales' exists") if choice == "error" else nullcontext():
+        written(writer, [seed_rows(1)])
+    assert stored(store_url) == ([(0, 0)], 1)
+
+
+@pytest.mark.parametrize("option", [{"overwrite_partitions": "true"}, {"delete_scope": "[]"}, {"if_exists": "error"}])
+def test_a_stream_takes_no_option_for_a_single_write(store_url, option):
+    with pytest.raises(InvalidInput, match="means nothing to stream"):
+        parse_options({"store": store_url, "dataset": "sales", **option}, "stream")
 
 
 @pytest.mark.parametrize(
@@ -319,3 +531,24 @@ def test_data_frames_write_through_the_format(spark, store_url, tmp_path):
     assert read_table_arrow("sales", store_url).num_rows == 3
     assert load_snapshot(open_store(store_url), "cube++seed").document.metadata["kartothek_cube.txn"] == '{"job": 1}'
     assert len(query_cube_arrow(cube(store_url), store_url)) == 40
+
+
+def test_data_frames_replace_parts_and_mind_what_exists(spark, store_url):
+    """With the source that Spark finds itself as with the registered one."""
+
+    def saved(rows, mode, **more):
+        made = spark.createDataFrame(rows, "x bigint, p bigint").coalesce(1)
+        writer = made.write.format("kartothek_cube").options(store=store_url, dataset="sales", **more)
+        with driver_errors():
+            (writer if mode is None else writer.mode(mode)).save()
+
+    for mode, choice in [(None, "error"), ("ignore", "ignore")]:
+        with pytest.raises(Unsupported, match=rf'mode\("append"\)\.option\("if_exists", "{choice}"\)'):
+            saved([(1, 0)], mode)
+    saved([(1, 0), (1, 1), (1, 2)], "append", if_exists="error", partition_on="p")
+    with pytest.raises(AlreadyExists, match="'sales' exists"):
+        saved([(5, 0)], "append", if_exists="error")
+    saved([(5, 0)], "append", if_exists="ignore")
+    saved([(2, 0)], "overwrite", overwrite_partitions=True)
+    saved([(3, 3)], "append", delete_scope='[{"p": 1}]')
+    assert stored(store_url) == ([(0, 2), (2, 1), (3, 3)], 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.errors import InvalidInput, Unsupported
 from kartothek_cube.spark import actions, build_cube_from_spark, query_cube_spark
 from kartothek_cube.spark.actions import Job, perform
-from kartothek_cube.spark.session import cores, find_session, is_connect, summed
+from kartothek_cube.spark.session import cores, find_session, is_connect, is_sail, summed
 from kartothek_cube.spark.tasks import in_task
 from tests.support.job_behaviour import JobBehaviour
 
@@ -120,12 +121,29 @@ def test_a_session_derived_from_that_of_connect_is_one():
     assert not is_connect(type("SparkSession", (), {"__module__": "pyspark.sql.session"})())
 
 
+def answering(version):
+    """What a server says of its version, to the client and in SQL."""
+    rows = SimpleNamespace(collect=lambda: [(version,)])
+    return {"version": "4.2.0", "sql": lambda session, text: rows}
+
+
+def test_sail_says_its_own_version_and_has_the_cores_of_this_machine():
+    module = {"__module__": "pyspark.sql.connect.session"}
+    sail, spark = (type("SparkSession", (), module | answering(said))() for said in ("0.7.2", "4.2.0 0123abc"))
+    assert (is_sail(sail), is_sail(spark)) == (True, False)
+    assert cores(sail, None) == os.cpu_count()
+
+
 @pytest.mark.parametrize(("partitions", "width"), [("8", 8), ("auto", 200)])
 def test_the_width_of_a_session_of_connect_is_that_of_its_shuffles(partitions, width):
     kind = type(
         "SparkSession",
         (),
-        {"__module__": "pyspark.sql.connect.session", "conf": {"spark.sql.shuffle.partitions": partitions}},
+        {
+            "__module__": "pyspark.sql.connect.session",
+            "conf": {"spark.sql.shuffle.partitions": partitions},
+            **answering("4.2.0 0123abc"),
+        },
     )
     assert cores(kind(), None) == width
     assert cores(kind(), 3) == 3

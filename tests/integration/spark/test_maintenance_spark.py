@@ -39,7 +39,7 @@ from kartothek_cube.api.dataset import (
     read_table,
     store_dataframes_as_dataset,
 )
-from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.runtime.executor import Task, map_files
 from kartothek_cube.core.runtime.options import current_options
@@ -48,6 +48,7 @@ from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound, MultiTableCommitAborted
 from kartothek_cube.spark import (
+    append_to_cube_from_spark,
     build_dataset_indices_spark,
     cleanup_cube_spark,
     collect_dataset_metadata_spark,
@@ -60,6 +61,8 @@ from kartothek_cube.spark import (
     delete_dataset_spark,
     garbage_collect_dataset_spark,
     hash_dataset_spark,
+    query_cube_spark,
+    remove_partitions_spark,
 )
 from kartothek_cube.spark import executor as executor_module
 from kartothek_cube.spark.executor import FEWEST_LIGHT, Stores, spark_executor
@@ -250,6 +253,17 @@ def test_files_are_merged_by_tasks_one_of_which_fails_and_published_by_the_drive
     assert store.has_failed()
 
 
+@pytest.mark.parametrize("order", [{"sort_by": "x"}, {"zorder_by": ["x", "v1"]}])
+def test_rows_are_sorted_by_tasks_one_of_which_fails(spark, twins, order):
+    store, twin = twins(write_dataset, fails="put")
+    found = compact_dataset_spark("uuid", store, 10, **order)
+    expected = compact_dataset("uuid", twin, 10, **order)
+    assert (found.files_before, found.files_after) == (expected.files_before, expected.files_after) == (12, 6)
+    pd.testing.assert_frame_equal(read_table("uuid", store), read_table("uuid", twin))
+    assert store.has_failed()
+    assert compact_dataset_spark("uuid", store, 10, **order).commit is None
+
+
 # --- a cube ---------------------------------------------------------------------------------------
 
 
@@ -346,13 +360,28 @@ def test_a_store_that_does_not_travel_is_refused(spark, call):
         call("hmemory://")
 
 
+def test_a_prefix_stands_for_its_cube_and_a_text_for_conditions(spark, store_url):
+    build_cube(ROWS, CUBE, store_url)
+    prefix = CUBE.uuid_prefix
+    assert collect_stats_spark(prefix, store_url, spark=spark) == collect_stats(CUBE, store_url)
+    more = spark.createDataFrame(ROWS.assign(x=ROWS["x"] + 60))
+    append_to_cube_from_spark(more, prefix, store_url)
+    found = query_cube_spark(prefix, store_url, "x > 117.5 & v1 >= 19 & p in (0, 1)", spark=spark)
+    assert sorted(row["x"] for row in found.collect()) == [118, 119]
+    remove_partitions_spark(prefix, store_url, "p == 0", ["seed"])
+    assert compact_cube_spark(prefix, store_url, conditions="p == 1", dry_run=True, spark=spark)
+    assert set(query_cube_arrow(prefix, store_url)["p"].to_pylist()) == {1}
+    with pytest.raises(InvalidType, match="would be right"):
+        query_cube_spark(store_url, CUBE, spark=spark)
+
+
 def test_arguments_are_checked_as_by_the_eager_verbs(spark, store_url):
     with pytest.raises(InvalidInput, match="parallelism=0"):
         delete_cube_spark(CUBE, store_url, parallelism=0)
     with pytest.raises(InvalidInput, match="factory"):
         hash_dataset_spark(store_url)
     with pytest.raises(InvalidType, match="Expected a Cube"):
-        collect_stats_spark("cube", store_url)
+        collect_stats_spark(7, store_url)
     with pytest.raises(KeyNotFound):
         compact_dataset_spark("uuid", store_url)
 

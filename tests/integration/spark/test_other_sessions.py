@@ -18,7 +18,8 @@ from tests.support.failures import ExecutorFailureTests
 
 SESSIONS = Path(__file__).parent / "sessions"
 FAILURES = [name for name in dir(ExecutorFailureTests) if name.startswith("test_")]
-JOBS = 6  # tests of JobBehaviour
+JOBS = 7  # tests of JobBehaviour
+NATIVE = 1  # of Spark's own reader
 CONNECT = ["grpc", "grpc_status", "google.rpc", "zstandard"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -68,7 +69,7 @@ def run(name, tmp_path):
     reason=f"Spark Connect needs {', '.join(lacking(CONNECT))}, which the extra pyspark[connect] brings",
 )
 def test_every_behaviour_on_spark_connect(tmp_path):
-    assert run("connect_driver.py", tmp_path) == len(behaviours()) + JOBS
+    assert run("connect_driver.py", tmp_path) == len(behaviours()) + JOBS + NATIVE
 
 
 def test_every_behaviour_and_every_failure_with_executors_of_their_own(tmp_path):

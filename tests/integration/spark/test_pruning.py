@@ -10,9 +10,11 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 
-from kartothek_cube import C, Cube, build_cube, extend_cube, open_store, plan_cube_query
+from kartothek_cube import C, Cube, build_cube, extend_cube, open_store, options, plan_cube_query
+from kartothek_cube.api.dataset import store_dataframes_as_dataset
+from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.spark import map_cube_groups, query_cube_spark, tasks
-from kartothek_cube.spark.tasks import CLOSURE_BYTES, pack, sampled_bytes, task_count, unpack
+from kartothek_cube.spark.tasks import CLOSURE_BYTES, known_sizes, pack, sampled_bytes, task_count, unpack
 from tests.support.store_log import Log, LoggedStore
 
 pytestmark = pytest.mark.usefixtures("pickled_by_value")
@@ -34,7 +36,9 @@ def large(tmp_path):
     cube = Cube(["x"], ["p"], "cube", index_columns=["i1"])
     p, x = np.repeat(np.arange(4), ROWS), np.tile(np.arange(ROWS), 4)
     noise = np.random.default_rng(0).random(4 * ROWS)
-    build_cube(pa.table({"x": x, "p": p, "i1": p // 2, "v1": p + noise}), cube, url := f"hfs://{tmp_path / 'large'}")
+    rows, url = pa.table({"x": x, "p": p, "i1": p // 2, "v1": p + noise}), f"hfs://{tmp_path / 'large'}"
+    # Statistics of the dataset would leave no file to statistics of row groups.
+    build_cube(rows, cube, url, options=options(statistics=False))
     keys = sorted(key for group in plan_cube_query(cube, url).groups for key in group.file_keys())
     return cube, keys, LoggedStore(url, tmp_path / "log"), Log(tmp_path / "log")
 
@@ -155,6 +159,33 @@ def test_packs_are_even_and_in_order_and_have_every_item_once(n, n_tasks):
     assert max(map(len, chunks), default=0) - min(map(len, chunks), default=0) <= 1
 
 
+@pytest.mark.parametrize(
+    ("sizes", "n_tasks", "expected"),
+    [
+        ([1] * 6, 3, [2, 2, 2]),
+        ([10, 1, 1, 1, 1, 1, 1, 1, 1, 2], 2, [1, 9]),
+        ([1, 1, 1, 9], 4, [3, 1]),
+        ([100, 1], 8, [1, 1]),
+        ([0, 0, 0, 0], 2, [2, 2]),
+        ([5], 8, [1]),
+        ([], 0, []),
+    ],
+)
+def test_packs_of_known_sizes_have_about_equal_bytes(sizes, n_tasks, expected):
+    chunks = [unpack(chunk) for chunk in pack(range(len(sizes)), n_tasks, sizes)]
+    assert [item for chunk in chunks for item in chunk] == list(range(len(sizes)))
+    assert [*map(len, chunks)] == expected
+
+
+def test_statistics_know_the_sizes_of_files():
+    store = open_store("hmemory://sizes")
+    store_dataframes_as_dataset(store, "sales", [pa.table({"x": range(n)}) for n in (1, 1000)])
+    snapshot = load_snapshot(store, "sales")
+    files = {key: len(store.get(key)) for key in snapshot.files.to_pylist()}
+    assert known_sizes(store, snapshot, snapshot.files) == [*files.values()]
+    assert known_sizes(store, snapshot, pa.array([*files, "sales/table/foreign.parquet"])) is None
+
+
 def test_a_large_plan_travels_as_rows(spark, cube, built, seed, monkeypatch):
     monkeypatch.setattr(tasks, "CLOSURE_BYTES", 0)
     frame = query_cube_spark(cube, built, partition_by="p", blocksize=1)
@@ -165,10 +196,11 @@ def test_a_large_plan_travels_as_rows(spark, cube, built, seed, monkeypatch):
 
 @pytest.mark.parametrize(("closure_bytes", "as_rows"), [(0, False), (96, False), (97, True)])
 def test_group_keys_take_the_place_of_items_in_the_function(monkeypatch, closure_bytes, as_rows):
-    sent = []
+    sent, frame = [], Mock()
+    frame.sparkSession.version = "4.3.0"
     session = SimpleNamespace(
-        range=lambda *given: sent.append("range") or Mock(),
-        createDataFrame=lambda *given: sent.append("rows") or Mock(),
+        range=lambda *given: sent.append("range") or frame,
+        createDataFrame=lambda *given: sent.append("rows") or frame,
     )
     monkeypatch.setattr(tasks, "CLOSURE_BYTES", 100)
     tasks.run_packed(session, [b"ab", b"cd"], iter, pa.schema([("x", pa.int64())]), closure_bytes=closure_bytes)

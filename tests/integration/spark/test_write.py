@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import C, Cube, build_cube, options, query_cube_arrow, remove_partitions
+from kartothek_cube.api.dataset import set_layout
 from kartothek_cube.errors import AlreadyExists, InvalidInput, InvalidType, MultiTableCommitAborted, Unsupported
 from kartothek_cube.spark import (
     append_to_cube_from_spark,
@@ -155,6 +156,20 @@ def test_buckets_bound_the_files_and_keep_equal_values_together(cube, frame, see
         sets = [values for name, values in found if name == p]
         assert len(sets) <= 2
         assert sorted(v for values in sets for v in values) == [0, 1, 2]
+
+
+def test_buckets_on_record_are_of_columns_that_all_datasets_have(cube, frame, built, files):
+    more = frame.selectExpr("x", "y", "p", "v1 AS v3")
+    extend_cube_from_spark({"more": more}, cube, built, shuffle=True)
+    set_layout("cube++seed", built, bucket_by="i1", num_buckets=4)
+    before = len(files()), len(files("more"))
+    later = frame.selectExpr("x + 100 AS x", "y", "p", "i1", "v1", "t"), more.selectExpr("x + 100 AS x", "y", "p", "v3")
+    append_to_cube_from_spark(dict(zip(["seed", "more"], later, strict=True)), cube, built, shuffle=True)
+    assert (len(files()), len(files("more"))) == (before[0] + 4, before[1] + 4)
+    set_layout("cube++more", built, bucket_by="x", num_buckets=2)
+    again = [f.selectExpr("x + 100 AS x", *f.columns[1:]) for f in later]
+    append_to_cube_from_spark(dict(zip(["seed", "more"], again, strict=True)), cube, built, shuffle=True)
+    assert (len(files()), len(files("more"))) == (before[0] + 12, before[1] + 12)
 
 
 def test_without_a_shuffle_there_is_a_file_for_each_task_and_value(cube, frame, store_url, files):

@@ -13,10 +13,15 @@ import pytest
 from kartothek_cube import options
 from kartothek_cube.api.dataset import (
     DatasetFactory,
+    DatasetLayout,
+    month,
     read_table,
+    set_layout,
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
+    year,
 )
+from kartothek_cube.api.serialization import ParquetSerializer
 from kartothek_cube.core.io.csv import CsvFormat
 from kartothek_cube.errors import (
     AlreadyExists,
@@ -343,3 +348,65 @@ def test_text_with_a_collation_is_told_apart_as_in_a_file(spark, store_url, stag
     frame = spark.sql("SELECT IF(id % 2 = 0, 'a', 'A') COLLATE UTF8_LCASE AS p, id AS x FROM range(0, 20, 1, 2)")
     store_dataset_from_spark(frame, store_url, "d", shuffle=True, sort_partitions_by="x", partition_on=["p"])
     assert [key.split("/")[2] for key in staged()] == ["p=A", "p=a"]
+
+
+def test_later_writes_obey_the_layout_on_record(frame, store_url, staged, store):
+    created = store_dataset_from_spark(
+        frame,
+        store_url,
+        "d",
+        partition_on="p",
+        shuffle=True,
+        num_buckets=2,
+        bucket_by="i1",
+        sort_partitions_by="x",
+        df_serializer=ParquetSerializer("ZSTD"),
+    )
+    assert created.layout == DatasetLayout(("x",), ("i1",), 2, None, "ZSTD")
+    assert len(staged()) == 6
+    update_dataset_from_spark(frame, store_url, "d", shuffle=True)
+    assert len(staged()) == 12
+    for key in staged():
+        file = pq.ParquetFile(pa.BufferReader(store.get(key)))
+        assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+        assert file.read().column("x").to_pylist() == sorted(file.read().column("x").to_pylist())
+    set_layout("d", store_url, num_buckets=0, target_file_bytes=300)
+    update_dataset_from_spark(frame, store_url, "d", shuffle=True)
+    assert len(staged()) > 15  # one file for each partition, cut
+    assert len(content("d", store_url)) == 180
+
+
+def test_an_overwrite_without_the_hashed_column_of_the_record(frame, store_url, staged):
+    buckets = {"shuffle": True, "num_buckets": 2, "bucket_by": "i1"}
+    store_dataset_from_spark(frame, store_url, "d", partition_on="p", **buckets)
+    fewer = frame.drop("i1")
+    replaced = store_dataset_from_spark(fewer, store_url, "d", partition_on="p", shuffle=True, overwrite=True)
+    assert (len(replaced.partitions), replaced.layout) == (3, DatasetLayout())
+    with pytest.raises(UnknownColumn, match="i1"):
+        store_dataset_from_spark(fewer, store_url, "d", partition_on="p", overwrite=True, **buckets)
+
+
+def test_a_large_partition_without_the_column_of_the_order_on_record(spark, store_url):
+    frame = spark.range(0, 20_000, 1, 1).selectExpr("id % 2 AS p", "id AS x", "id * 2 AS v1")
+    store_dataset_from_spark(frame, store_url, "d", partition_on="p", sort_partitions_by="v1")
+    with options(bytes_in_flight=100_000):
+        replaced = store_dataset_from_spark(
+            frame.drop("v1"), store_url, "d", partition_on="p", shuffle=True, overwrite=True
+        )
+    assert (replaced.layout, read_table("d", store_url)["x"].nunique()) == (DatasetLayout(), 20_000)
+
+
+def test_partition_columns_follow_from_dates(spark, store_url):
+    frame = spark.sql("SELECT id AS x, date_add(DATE'2024-05-30', CAST(id AS INT)) AS t FROM range(4)")
+    store_dataset_from_spark(frame, store_url, "d", partition_on=[year("t"), month("t")], shuffle=True)
+    update_dataset_from_spark(frame.limit(1), store_url, "d", partition_on=[year("t"), month("t")])
+    rows = read_table("d", store_url)
+    assert sorted(zip(rows["x"], rows["t_month"].astype(str), rows["t_year"], strict=True)) == [
+        (0, "2024-05-01", 2024),
+        (0, "2024-05-01", 2024),
+        (1, "2024-05-01", 2024),
+        (2, "2024-06-01", 2024),
+        (3, "2024-06-01", 2024),
+    ]
+    with pytest.raises(Unsupported, match="Cast it to date"):
+        update_dataset_from_spark(frame.selectExpr("x", "string(t) AS t"), store_url, "d", partition_on=[month("t")])

@@ -14,6 +14,7 @@ from datetime import timedelta
 from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -21,8 +22,10 @@ import pytest
 from kartothek_cube import C, Cube, open_store, options
 from kartothek_cube.api import cube as cubes
 from kartothek_cube.api import dataset as api
+from kartothek_cube.core.metadata.file_statistics import statistics_files
 from kartothek_cube.core.metadata.naming import schema_key
 from kartothek_cube.core.metadata.tag import tag_key
+from kartothek_cube.core.snapshots import statistics
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.snapshots.tags import list_tags, read_state
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -91,6 +94,18 @@ def grown(store: Any) -> None:
     append(store)
 
 
+def without_statistics(store: Any) -> None:
+    with options(statistics=False):
+        grown(store)
+
+
+def merged_statistics(store: Any) -> None:
+    """Two statistics files, the second of which takes over the first."""
+    with patch.object(statistics, "_MOST_INSIDE", 0):
+        api.build_statistics(UUID, store, ["i1"])
+        api.build_statistics(UUID, store, ["v1"])
+
+
 def replaced(store: Any) -> None:
     """Commits that leave files and index files behind."""
     grown(store)
@@ -152,6 +167,8 @@ DATASETS = {
     ),
     "commit": Verb(staged, build),
     "build index": Verb(lambda s: api.build_dataset_indices(s, UUID, ["v1"]), build, again=True),
+    "build statistics": Verb(lambda s: api.build_statistics(UUID, s), without_statistics, again=True),
+    "statistics file": Verb(merged_statistics, without_statistics, again=True),
     "compact": Verb(lambda s: api.compact_dataset(UUID, s), grown, again=True),
     "delete rows": Verb(lambda s: api.delete_rows(UUID, s, [[("i1", "==", 2)]]), grown, again=True),
     "delete all rows": Verb(lambda s: api.delete_rows(UUID, s, [[("i1", ">", 0)]]), grown, again=True),
@@ -284,6 +301,7 @@ def named(store: Any) -> set[str]:
     for uuid in uuids(store):
         snapshot = find_snapshot(store, uuid)
         found |= {*(schema_key(uuid, table) for table in snapshot.schemas), *snapshot.document.indices.values()}
+        found |= statistics_files(snapshot.document)
         found |= {key for column in snapshot.partitions.files.values() for key in column.to_pylist() if key is not None}
         for tag in list_tags(store, uuid):
             document = read_state(store, tag.state)

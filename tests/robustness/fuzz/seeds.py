@@ -12,11 +12,12 @@ import pyarrow as pa
 import zstandard
 
 from kartothek_cube.core.io.csv import CsvFormat
-from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY, fingerprint
-from kartothek_cube.core.metadata.index import build_index, index_table
+from kartothek_cube.core.metadata.index import build_index
 from kartothek_cube.core.metadata.partitions import from_mapping
 from kartothek_cube.core.metadata.schema_file import common_metadata_bytes, embedded_schemas
+from kartothek_cube.core.snapshots.index_file import index_bytes
 
 UUID, OTHER = "uuid", "other"
 JSON_KEY, MSGPACK_KEY = f"{UUID}.by-dataset-metadata.json", f"{UUID}.by-dataset-metadata.msgpack.zstd"
@@ -96,7 +97,7 @@ def _files() -> dict[str, bytes]:
             SCHEMA.field(column).type,
             [(_rows(p).column(column).unique(), label) for p, label in enumerate(LABELS)],
         )
-        found[key] = ParquetFormat(chunk_size=3).encode(index_table(index)).to_pybytes()
+        found[key] = bytes(index_bytes(index, group_rows=3))
     found[f"{OTHER}.by-dataset-metadata.json"] = json.dumps(
         {"dataset_metadata_version": 4, "dataset_uuid": OTHER, "partitions": {}}
     ).encode()

@@ -32,8 +32,8 @@ def kinds(*words):
     ("words", "expected"),
     [
         (["my"], ["my_cube"]),
-        ([""], ["check-migration", "my_cube", "other", "sql"]),
-        (["--store", "two", ""], ["check-migration", "sql"]),
+        ([""], ["check-migration", "demo", "doctor", "my_cube", "other", "sql"]),
+        (["--store", "two", ""], ["check-migration", "demo", "doctor", "sql"]),
         (["--url", "store", "o"], ["other"]),
         (["--store", ""], ["dataset", "two"]),
         (["my_cube", "ver"], ["verify"]),

@@ -120,3 +120,12 @@ def test_compact_merges_files(run, folder):
     )
     assert run("my_cube", "compact").out.splitlines()[1].startswith("seed: 4 files merged into 2, 4 rows")
     assert run("my_cube", "compact", "--where", "v1 == 0").code == 2
+
+
+def test_compact_sorts_rows_across_files(run):
+    found = run("my_cube", "compact", "--sort-by", "x, v1", "--include", "seed", "--format", "json").json
+    assert found["datasets"]["seed"]["commit"]
+    assert run("my_cube", "compact", "--sort-by", "x", "--include", "seed").out == "seed: nothing to do\n"
+    assert run("my_cube", "compact", "--zorder-by", "x,v1", "--include", "seed").out.startswith("seed: 4 files merged")
+    refused = run("my_cube", "compact", "--zorder-by", "x")
+    assert (refused.code, "sort_by" in refused.err) == (2, True)

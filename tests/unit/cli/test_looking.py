@@ -100,6 +100,11 @@ def test_commits_are_told_apart_by_as_little_as_need_be():
     assert resolved(rows, "aaaaaaaaab") == rows[0]["commit"]
 
 
+def test_a_commit_in_the_place_of_a_dataset_is_told_apart(run):
+    ran = run("my_cube", "undo", "12ce536f")
+    assert (ran.code, ran.err) == (2, "Error: 12ce536f is no dataset. A commit is named by --commit 12ce536f.\n")
+
+
 def test_history_and_undo(run, folder):
     append_to_cube(SEED, CUBE, folder / "store")
     commits = run("my_cube", "history", "seed", "--format", "json").json["commits"]

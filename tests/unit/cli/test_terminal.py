@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import sys
 import termios
@@ -14,8 +15,8 @@ import time
 import pyarrow as pa
 import pytest
 
-from kartothek_cube import build_cube
-from tests.support.cli_cubes import OTHER, keys
+from kartothek_cube import build_cube, options
+from tests.support.cli_cubes import OTHER, keys, write_cubes
 
 _PATIENCE = 60
 
@@ -116,6 +117,9 @@ run("other", "stats")
 
 @pytest.mark.slow
 def test_questions_progress_colours_and_ctrl_c(folder):
+    shutil.rmtree(folder / "store")
+    with options(statistics=False):  # so that there are footers to read
+        write_cubes(f"hfs://{folder / 'store'}")
     before = keys(str(folder / "store"))
     build_cube(pa.table({"x": ["\x1b[31m"], "p": [0]}), OTHER, folder / "store", overwrite=True)
     terminal = Terminal("-c", COMMANDS)

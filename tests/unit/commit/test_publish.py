@@ -16,10 +16,11 @@ from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.commit.schema_sync import update_schema_file
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.metadata import snapshot as snapshot_module
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, LENGTH, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import parse_document, render_document
+from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY
 from kartothek_cube.core.metadata.history_entry import history_key
 from kartothek_cube.core.metadata.naming import document_key, schema_key
 from kartothek_cube.core.metadata.schema_file import common_metadata_bytes, parse_common_metadata
@@ -713,9 +714,10 @@ def test_a_dataset_without_a_chain_is_continued(store):
 def test_own_entries_are_strings_and_hidden(store):
     snapshot = write(store, {"x": [1]}, metadata={"a": 1})
     metadata = raw(store)["metadata"]
-    assert {k for k in metadata if k.startswith("kartothek_cube.")} == {COMMITS_KEY, SCHEMA_KEY}
+    assert {k for k in metadata if k.startswith("kartothek_cube.")} == {COMMITS_KEY, SCHEMA_KEY, STATISTICS_KEY}
     assert isinstance(metadata[COMMITS_KEY], str)
     assert isinstance(metadata[SCHEMA_KEY], str)
+    assert isinstance(metadata[STATISTICS_KEY], str)
     assert set(snapshot.document.user_metadata) == {"a", "creation_time"}
 
 

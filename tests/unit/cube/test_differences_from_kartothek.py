@@ -140,7 +140,7 @@ def test_bytes_match_text_wherever_it_stands(column):  # 10.1.11
     assert xs(store, INDEXED, C(column).isin([b"a"])) == [0]
 
 
-@pytest.mark.parametrize("literal", [1, "2020-01-01", datetime.date(2020, 1, 1), 0.5])
+@pytest.mark.parametrize("literal", [1, "soon", 0.5])
 def test_a_constant_that_is_no_timestamp_is_a_type_error_that_names_it(literal):  # 10.1.20
     store = built(x=[0], p=[0], v1=[datetime.datetime(2020, 1, 1)])
     with refused(store, InvalidType, "v1", "seed", "timestamp", repr(literal)):

@@ -83,9 +83,14 @@ def test_the_types_are_the_same_without_files(store, predicates):
 
 @pytest.mark.parametrize(
     ("predicates", "found"),
-    [([[("p", "==", "b")]], ["p=b"]), ([[("i1", "<", 8)]], ["p=a"]), ([[("x", "==", 1)]], ["p=a", "p=b"])],
+    [
+        ([[("p", "==", "b")]], ["p=b"]),
+        ([[("i1", "<", 8)]], ["p=a"]),
+        ([[("x", "==", 1)]], ["p=a"]),
+        ([[("x", "!=", 9)]], ["p=a", "p=b"]),
+    ],
 )
-def test_predicates_choose_files_by_partition_values_and_indices(store, predicates, found):
+def test_predicates_choose_files_by_partition_values_indices_and_statistics(store, predicates, found):
     build(store)
     frame = collect_dataset_metadata(store, UUID, predicates=predicates)
     assert [label.partition("/")[0] for label in frame["partition_label"]] == found

@@ -123,7 +123,7 @@ def test_a_large_file_comes_in_pieces_of_the_memory_that_there_is(large):
     before = pa.total_allocated_bytes()
     rows = most = 0
     for batch in stream_table(UUID, large, options=options(threads=2, bytes_in_flight=8 * MIB)):
-        assert batch.nbytes <= 2 * MIB
+        assert batch.nbytes <= 2.05 * MIB  # with a bit for each value that may be null
         assert batch.column("x")[0].as_py() == rows
         rows += batch.num_rows
         most = max(most, pa.total_allocated_bytes() - before)
@@ -156,7 +156,7 @@ def test_row_groups_come_one_after_the_other_as_far_as_they_are_asked_for():
         for _ in reader:
             pass
     asked = [sum(stop - start for start, stop in spans) for _, spans in store.spans]
-    assert len(asked) == 8  # sixteen row groups of 1 MB, two of which fit into half of the memory
+    assert len(asked) == 6  # sixteen row groups of 0.8 MB, three of which fit into half of the memory
     assert max(asked) < 2.5 * MIB
     assert sum(asked) < 16 * MIB
     assert len([call for call in store.calls if "/table/f" in call.key and call.operation == "tail"]) == 1  # the footer

@@ -7,6 +7,7 @@ import operator
 import pickle
 import subprocess
 import sys
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -519,12 +520,12 @@ def test_a_missing_column_is_a_key_error_that_names_it(frame):
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        *[("i", v) for v in (1.0, True, "a", dt.date(2020, 1, 1), pd.Timestamp(0))],
-        *[("f", v) for v in (1, False, "a", np.int8(1))],
+        *[("i", v) for v in (True, "1", "a", dt.date(2020, 1, 1), pd.Timestamp(0))],
+        *[("f", v) for v in (False, "a", "1", Decimal("0.1"))],
         *[("s", v) for v in (1, 1.0, True, dt.date(2020, 1, 1))],
         *[("b", v) for v in (1, 1.0, "a")],
         *[("t", v) for v in (1, 1.0, True, b"a")],
-        *[("d", v) for v in (1, "a", pd.Timestamp(0))],
+        *[("d", v) for v in (1, "a", pd.Timestamp(0, tz="UTC"))],
     ],
     ids=repr,
 )
@@ -689,7 +690,8 @@ def test_an_unknown_column_is_named_with_the_text_and_the_known_ones():  # cube 
 
 
 @pytest.mark.parametrize(
-    "text", ["i == a", "i == 1.5", "i=<1", "f == x", "b == maybe", "t == x", "l == 1", "f == nan", "t == nat"]
+    "text",
+    ["i == a", "i == 1,5", "i=<1", "f == x", "b == maybe", "t == x", "l == 1", "f == nan", "t == nat"],
 )
 def test_a_value_that_is_no_literal_or_a_null_is_a_value_error(text):
     with pytest.raises(ValueError):
@@ -697,7 +699,7 @@ def test_a_value_that_is_no_literal_or_a_null_is_a_value_error(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["i in (a)", "i not in (1.5)", "f in (1, x)", "l in (1)", "l in ('1')", "f in (nan)", "t not in (nat)"]
+    "text", ["i in (a)", "i not in (1.5.)", "f in (1, x)", "l in (1)", "l in ('1')", "f in (nan)", "t not in (nat)"]
 )
 def test_a_list_of_values_that_are_no_literals_is_a_value_error(text):
     with pytest.raises(ValueError):
@@ -852,8 +854,8 @@ def test_predicates_with_an_or_are_refused(predicates):  # cube 43
         convert_predicates_to_cube_conditions(predicates)
 
 
-@pytest.mark.parametrize("value", [dt.date(2020, 1, 1), None, [1]], ids=repr)
-def test_predicates_on_dates_nulls_and_lists_are_refused(value):  # cube 43
+@pytest.mark.parametrize("value", [dt.time(12), None, [1]], ids=repr)
+def test_predicates_on_times_nulls_and_lists_are_refused(value):  # cube 43
     with pytest.raises(InvalidType):
         write_predicate_as_cube_condition(("x", "==", value))
     with pytest.raises(InvalidType):
@@ -910,7 +912,7 @@ def test_isnotin_matches_in_queries_what_unequal_to_each_value_matches(cube_stor
         assert query_cube_arrow(cube, store, same).column("x").to_pylist() == expected
 
 
-@pytest.mark.parametrize(("column", "value"), [("x", "a"), ("i1", 1.5), ("v1", 1), ("p", "0")])
+@pytest.mark.parametrize(("column", "value"), [("x", "a"), ("i1", "1.5"), ("v1", True), ("p", "0")])
 def test_isnotin_is_checked_against_the_type_of_its_column(cube_store, column, value):
     with pytest.raises(InvalidType, match=f"`{column} not in .*'{column}'"):
         query_cube_arrow(*cube_store, C(column).isnotin([value]))

@@ -5,6 +5,7 @@ index, or is in the files only.
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +64,15 @@ def found(store, op, value, pushdown=True):
         ("binary", "a"),  # H13
         ("date", "2024-02-28"),  # H14
         ("date", b"2024-02-28"),  # H14
+        ("int", 1.0),  # H09
+        ("int", Decimal(1)),
+        ("int", pa.scalar(1, pa.uint32())),
+        ("float", 1),  # H10
+        ("float", Decimal("1.0")),
+        ("date", dt.datetime(2024, 2, 28)),  # H15
+        ("date", np.datetime64("2024-02-28")),
+        ("moment", "2024-02-29 12:00"),  # H16
+        ("zone", "2024-02-29T13:00+01:00"),
         ("zone", NOON),  # H17, I18
         ("zone", AWARE),  # H17, I18
         ("zone", AWARE.astimezone(dt.timezone(dt.timedelta(hours=9)))),  # H17
@@ -82,19 +92,22 @@ def test_spellings_of_a_value_find_it_wherever_it_lies(name, value, place, pushd
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("int", 1.0),  # H09
-        ("float", 1),  # H10
+        ("int", "1"),
+        ("float", "1.0"),
+        ("float", Decimal("0.1")),
         ("bool", 1),  # H11
         ("bool", 0),  # H11
         ("int", True),  # H11
-        ("date", NOON),  # H15
-        ("moment", DAYS[0]),  # H16
-        ("moment", "2024-02-28"),  # H16
+        ("date", AWARE),  # H15
+        ("moment", AWARE),
+        ("moment", "28.2.2024"),  # H16
+        ("zone", DAYS[0]),
+        ("zone", "2024-02-28"),
     ],
     ids=str,
 )
 def test_constants_of_another_family_are_refused_wherever_the_column_lies(name, value, place, pushdown):
-    store = stored(COLUMNS[name], **PLACES[place])
+    store = stored(COLUMNS[name], **PLACES["file" if (name, place) == ("zone", "key") else place])
     for op, constant in (("==", value), ("in", [value])):
         with pytest.raises(InvalidType, match="Unexpected type for predicate"):
             found(store, op, constant, pushdown)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.arrow.schema import literal_array
+from kartothek_cube.core.arrow.literals import literal_array
 from kartothek_cube.core.arrow.types import normal_type
 from kartothek_cube.core.expressions import evaluate
 from kartothek_cube.core.expressions.evaluate import (
@@ -24,7 +24,7 @@ from kartothek_cube.core.expressions.evaluate import (
     possible_chunks,
 )
 from kartothek_cube.core.expressions.predicates import OPERATORS, Clause, is_null, parse_predicates
-from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.index import build_index
 from kartothek_cube.core.metadata.partitions import PartitionColumns
@@ -36,12 +36,21 @@ DAY = dt.datetime(2020, 2, 29)
 
 # Per type: values of a column, and constants that need not be among them.
 POOLS = {
-    pa.int8(): ([-128, -1, 0, 1, 127], [-1000, 2**63, -(2**63) - 1, 2]),
-    pa.int64(): ([-(2**63), -1, 0, 2**53 + 1, 2**63 - 1], [2**53, 2**64, -(2**70)]),
+    pa.int8(): ([-128, -1, 0, 1, 127], [-1000, 2**63, -(2**63) - 1, 2, 1.0, -0.5, 127.5, float("inf"), Decimal("0.5")]),
+    pa.int64(): (
+        [-(2**63), -1, 0, 2**53 + 1, 2**63 - 1],
+        [2**53, 2**64, -(2**70), 2.0**53, 2.0**63, -(2.0**63), Decimal("0.1")],
+    ),
     pa.uint8(): ([0, 1, 255], [-1, 256, 2**64]),
     pa.uint64(): ([0, 1, 2**63, 2**64 - 1], [-1, 2**64]),
-    pa.float32(): ([-1.5, -0.0, 0.0, 1e30, float("inf"), float("nan")], [0.1, -float("inf")]),
-    pa.float64(): ([-1.5, -0.0, 0.0, 0.1, 1e300, float("inf"), float("nan")], [0.2, -float("inf")]),
+    pa.float32(): (
+        [-1.5, -0.0, 0.0, 1e30, float("inf"), float("nan")],
+        [0.1, -float("inf"), 0, 10**30, 10**400, Decimal("-1.5")],
+    ),
+    pa.float64(): (
+        [-1.5, -0.0, 0.0, 0.1, 2.0**53, float("inf"), float("nan")],
+        [0.2, -float("inf"), 2**53 + 1, -(10**400)],
+    ),
     pa.bool_(): ([False, True], []),
     pa.string(): (["", "a", "ä", "b\0", "😀"], ["aa", "￿"]),
     pa.binary(): ([b"", b"a", b"\xff"], [b"aa"]),
@@ -64,6 +73,10 @@ POOLS = {
             Decimal(-1000),
             Decimal("1e-300"),
             Decimal("Infinity"),
+            1,
+            -(10**40),
+            1.5,
+            float("-inf"),
         ],
     ),
 }
@@ -348,3 +361,23 @@ def test_a_list_of_constants_becomes_an_array_once_for_all_files(monkeypatch, op
     for _ in range(3):
         assert read_rows(store, "uuid/table/f.parquet", request)["x"].to_pylist() == ([1, 3] if op == "in" else [2])
     assert made == [pa.int64()]
+
+
+@pytest.mark.parametrize("data_type", [pa.int64(), pa.int8(), pa.date32(), pa.timestamp("us"), pa.float64()])
+@given(
+    st.lists(st.none() | st.integers(-9, 9), max_size=30),
+    st.lists(st.none() | st.integers(-12, 12), max_size=6),
+    st.booleans(),
+    st.integers(0, 30),
+)
+def test_constants_are_searched_in_sorted_values_as_in_others(data_type, numbers, sought, is_sorted, cut):
+    """Only many values are looked at for that."""
+    numbers = sorted(numbers, key=lambda n: (n is None, n)) if is_sorted and None not in numbers else numbers
+    integers = pa.int32() if pa.types.is_date32(data_type) else pa.int64()
+    values = pa.array(numbers, integers).cast(data_type)
+    column = pa.chunked_array([values.slice(0, cut), values.slice(cut)])
+    clause = Clause("x", "in", tuple(pa.array(sought, integers).cast(data_type).to_pylist()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluate, "_SEARCHED", 0)
+        found = matching_values(column, clause).tolist()
+    assert found == [n in sought for n in numbers]

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow.schema import WrongOperand
+from kartothek_cube.core.arrow.literals import WrongOperand
 from kartothek_cube.core.expressions.evaluate import clause_on_scalar, matching_all
 from kartothek_cube.core.expressions.predicates import (
     OPERATORS,
@@ -25,7 +25,7 @@ from kartothek_cube.core.expressions.predicates import (
     parse_predicates,
     resolve_constants,
 )
-from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from random import Random
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io import reader as batched_reader
 from kartothek_cube.core.io._fast import small_files
 from kartothek_cube.core.io.csv import CsvFormat
-from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, TooLarge, read_rows, read_together
 from kartothek_cube.core.runtime.telemetry import counting
 from kartothek_cube.core.stores.local import LocalStore
@@ -179,10 +180,10 @@ def test_others_do_not(local, plainly, table, options):
 def test_the_bytes_of_few_files_are_held_at_a_time(local, monkeypatch):
     monkeypatch.setattr(batched_reader, "_BATCH_FILES", 2)
     keys = [put(local, name, pa.table({"x": [k]})) for k, name in enumerate("abcde")]
-    steps, each = [], small_files._each
-    monkeypatch.setattr(small_files, "_each", lambda func, items: steps.append(len(items)) or each(func, items))
+    opened, spans = [], small_files._spans
+    monkeypatch.setattr(small_files, "_spans", lambda data, files: opened.append(len(files)) or spans(data, files))
     check(local, [(key, {}) for key in keys], request("x"))
-    assert steps == [2] * 8 + [1] * 4
+    assert opened == [2, 2, 1]
 
 
 @pytest.mark.usefixtures("only_fast")
@@ -194,6 +195,125 @@ def test_rows_that_take_more_memory_than_there_is_are_given_up(local, monkeypatc
         read_together(local, [(key, {}) for key in keys], request("x"), 3 * each - 1)
     assert counted.counts.files_read == 4
     assert read_together(local, [(key, {}) for key in keys], request("x"), 6 * each)[1] == [10] * 6
+
+
+# --- many files as one ----------------------------------------------------------------------------
+
+KINDS = pa.schema(
+    [
+        ("i", pa.int64()),
+        ("f", pa.float64()),
+        ("t", pa.string()),
+        ("b", pa.bool_()),
+        ("s", pa.int16()),
+        ("d", pa.date32()),
+        ("m", pa.decimal128(9, 2)),
+        ("z", pa.timestamp("us", tz="UTC")),
+        ("y", pa.binary()),
+    ]
+)
+FLOATS = [0.0, -0.0, float("nan"), float("inf"), None, 1.5]
+
+
+def table_of_kinds(seed):
+    random, rows = Random(seed), Random(seed).choice([1, 2, 40, 300, 3000])
+
+    def some(values):
+        share = random.choice([0, 0, 0.5, 1])
+        return [None if random.random() < share else random.choice(values) for _ in range(rows)]
+
+    texts = ["", "a", "é" * random.choice([1, 70]), "\x18\x00", str(random.random())]
+    numbers = [0, 1, -1, 10 ** random.randrange(18)]
+    dates = [random.randrange(20_000) for _ in range(3)]
+    columns = [
+        pa.array(some(numbers), pa.int64()),
+        pa.array(some(FLOATS), pa.float64()),
+        pa.array(some(texts), pa.string()),
+        pa.array(some([True, False]), pa.bool_()),
+        pa.array(some([1, 2, -3]), pa.int16()),
+        pa.array(some(dates), pa.int32()).cast(pa.date32()),
+        pa.array(some([1, 2, -3]), pa.int32()).cast(pa.decimal128(12, 2)).cast(pa.decimal128(9, 2)),
+        pa.array(some(dates), pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+        pa.array([None if text is None else text.encode() for text in some(texts)], pa.binary()),
+    ]
+    return pa.table(columns, schema=KINDS)
+
+
+def as_kartothek_writes(table):
+    """With what pandas has to know, which differs with the number of rows."""
+    index = {"kind": "range", "start": 0, "stop": table.num_rows}
+    return table.replace_schema_metadata({"pandas": json.dumps({"index_columns": [index]})})
+
+
+@pytest.mark.parametrize("compression", ["NONE", "SNAPPY", "ZSTD"])
+@pytest.mark.parametrize("options", [{}, {"use_dictionary": False}, {"write_page_checksum": True, "version": "1.0"}])
+def test_many_files_are_read_as_each_alone(local, compression, options):
+    whole = [table_of_kinds(seed) for seed in range(20)]
+    tables = [as_kartothek_writes(table) if i % 3 else table for i, table in enumerate(whole)]
+    files = [
+        (put(local, i, table, compression=compression, **(options if i % 5 else {})), {"p": 1})
+        for i, table in enumerate(tables)
+    ]
+    asked = FileRequest("uuid", KINDS, ("z", *KINDS.names[:7], "y"))
+    found, counts = read_together(local, files, asked, ROOM)
+    alone = [read_rows(local, key, asked, constants) for key, constants in files]
+    assert counts == [table.num_rows for table in tables]
+    assert repr(found.to_pylist()) == repr(pa.concat_tables(alone).to_pylist())  # NaN, and zeros with their sign
+
+
+@pytest.mark.usefixtures("only_fast")
+def test_files_of_kartothek_are_opened_once_for_each_number_of_rows(local, plainly, monkeypatch):
+    small_files._layouts.cache_clear()
+    opened, open_file = [], small_files._opened
+    monkeypatch.setattr(small_files, "_opened", lambda data, head: opened.append(data) or open_file(data, head))
+    tables = [as_kartothek_writes(pa.table({"x": range(k % 3 + 1), "v1": [0.5] * (k % 3 + 1)})) for k in range(60)]
+    files = [(put(local, k, table), {}) for k, table in enumerate(tables)]
+    for _ in range(2):
+        check(local, files, request("v1", "x"))
+    assert (len(opened), plainly) == (4, [])  # and once for the layout
+
+
+@pytest.mark.usefixtures("only_fast")
+def test_files_of_ever_new_layouts_take_the_short_way_too(local, plainly):
+    # Where a column has no values, there is neither minimum nor maximum, and no dictionary.
+    tables = [
+        pa.table({f"c{i}": pa.array([None if k >> i & 1 else 7 * i] * (k % 5), pa.int64()) for i in range(6)})
+        for k in range(64)
+    ]
+    files = [(put(local, k, table), {}) for k, table in enumerate(tables) if table.num_rows]
+    asked = FileRequest("uuid", tables[0].schema, ("c5", "c0", "c2"))
+    found, _ = read_together(local, files, asked, ROOM)
+    expected = pa.concat_tables([read_rows(local, key, asked) for key, _ in files])
+    assert (found.to_pylist(), plainly) == (expected.to_pylist(), [])
+
+
+@pytest.mark.parametrize("k", range(4))
+@pytest.mark.parametrize("options", [{}, {"compression": "ZSTD", "write_page_checksum": True}])
+def test_a_damaged_byte_spoils_no_other_file(local, k, options):
+    """Read together, files are as alone; or the damage is in a statistic, which nobody needs."""
+    tables = [
+        pa.table({"x": [None if i == n else i * n for i in range(9)], "y": ["a", "b", "c"] * 3}) for n in range(3)
+    ]
+    files = [(put(local, n, table, **options), {}) for n, table in enumerate(tables)]
+    key, asked, random = files[1][0], request("x", "y"), Random(k)
+    whole = bytes(local.get(key))
+    undamaged = [read_rows(local, name, asked) for name, _ in files]
+
+    def found(read):
+        try:
+            return read()
+        except CorruptData:
+            return None
+
+    for place in range(k, len(whole), 16):
+        damage = whole[place] ^ random.choice([1, 2, 64, 128, 255])
+        local.put(key, whole[:place] + bytes([damage]) + whole[place + 1 :])
+        alone = found(lambda: pa.concat_tables([read_rows(local, name, asked) for name, _ in files]))
+        together = found(lambda: read_together(local, files, asked, ROOM)[0])
+        if together is None:
+            assert alone is None
+        else:
+            assert together.equals(pa.concat_tables(undamaged) if alone is None else alone)
 
 
 def test_files_without_a_path_do_not(plainly):

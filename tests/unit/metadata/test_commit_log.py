@@ -3,6 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.core.metadata import commit_log
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, LENGTH, Commit, chain_of, extend_chain, fingerprint
 from kartothek_cube.core.metadata.partitions import (
     PartitionColumns,
@@ -84,3 +85,15 @@ def test_fingerprint_survives_the_document():
         PartitionColumns(pa.array(["x", "a"])[1:], {"table": pa.array(["x", "1"])[1:]}),
     ):
         assert fingerprint(decode_partitions(b"".join(encoded_pieces(partitions)), "w")) == fingerprint(partitions)
+
+
+@pytest.mark.parametrize("texts", [["a", "ä", ""], [], ["x", None, "1"], ["\x01"]])
+def test_fingerprint_of_few_partitions_is_that_of_many(texts, monkeypatch):
+    labels = pa.array([f"label {i}" for i in range(len(texts))], pa.string())
+
+    def found():
+        return fingerprint(PartitionColumns(labels, {"t": pa.array(["no", *texts], pa.string())[1:], "u": labels}))
+
+    few = found()
+    monkeypatch.setattr(commit_log, "_MANY", 0)
+    assert found() == few

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from unittest import mock
 
 import msgspec
 import pyarrow as pa
@@ -9,6 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kartothek_cube.core.metadata._fast import fast_parser
 from kartothek_cube.core.metadata._fast.fast_parser import cut_json, cut_msgpack
 from kartothek_cube.core.metadata.document import Document, check_user_metadata, parse_document, render_document
 from kartothek_cube.core.metadata.partitions import (
@@ -362,10 +364,11 @@ def test_damage_is_an_error_and_never_another_label(junk, at):
         assert to_mapping(decode_partitions(damaged, "w", msgpack=msgpack)) == to_mapping(expected)
 
 
-@given(layouts, tricky)
-def test_encoded_partitions_are_what_json_would_write(layout, table):
+@given(layouts, tricky, st.sampled_from([0, fast_parser._MANY]))
+def test_encoded_partitions_are_what_json_would_write(layout, table, many):
     found = columns(layout, table)
-    assert b"".join(encoded_pieces(found)) == json.dumps(to_mapping(found)).encode()
+    with mock.patch.object(fast_parser, "_MANY", many):
+        assert b"".join(encoded_pieces(found)) == json.dumps(to_mapping(found)).encode()
     assert decode_partitions(b"".join(encoded_pieces(found)), "w") == found
 
 

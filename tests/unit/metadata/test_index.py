@@ -16,18 +16,17 @@ from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.expressions.evaluate import matching_all
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io import parquet
-from kartothek_cube.core.io.parquet import ParquetFormat
 from kartothek_cube.core.metadata import index as index_module
 from kartothek_cube.core.metadata.index import (
     INDEX_ROWS,
     build_index,
     drop_labels,
     index_from_table,
-    index_table,
     index_type,
     merge_indices,
 )
-from kartothek_cube.core.snapshots import loader
+from kartothek_cube.core.snapshots import index_file
+from kartothek_cube.core.snapshots.index_file import index_bytes, read_index
 from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.write.receipt import PartitionRows, index_entries
@@ -54,10 +53,10 @@ indices = st.dictionaries(st.sampled_from(LABELS), st.lists(st.integers(0, 4), u
 
 def test_index_of_the_worked_example():
     index = build_index("L", pa.string(), [(pa.array(["a", "b"]), "P=1/0001"), (pa.array(["a"]), "P=2/0001")])
-    table = index_table(index)
+    data = index_bytes(index)
+    table = pq.read_table(pa.BufferReader(data))
     assert table.schema == pa.schema([("L", pa.string()), ("partition", pa.list_(pa.string()))])
     assert table.to_pydict() == {"L": ["a", "b"], "partition": [["P=1/0001", "P=2/0001"], ["P=1/0001"]]}
-    data = ParquetFormat(compression="ZSTD").encode(table)
     metadata = pq.read_metadata(pa.BufferReader(data))
     assert [metadata.schema.column(j).path for j in range(2)] == ["L", "partition.list.item"]
     assert sorted(metadata.metadata) == [b"ARROW:schema"]
@@ -75,9 +74,9 @@ def test_merging_and_dropping(found, removed):
 
 @given(indices)
 def test_a_file_comes_back(index):
-    table = index_table(index)
+    table = pq.read_table(pa.BufferReader(index_bytes(index)))
     assert table.column("x").to_pylist() == sorted(set(index.values.to_pylist()))
-    back = index_from_table(pq.read_table(pa.BufferReader(ParquetFormat().encode(table))), "x", pa.int64(), "key")
+    back = index_from_table(table, "x", pa.int64(), "key")
     assert pairs(back) == pairs(index)
 
 
@@ -106,9 +105,7 @@ SAMPLES = {
 def test_every_type_can_be_indexed(kind):
     normal = index_type(kind, "x", UUID)
     index = build_index("x", normal, [(pa.array(SAMPLES[kind], type=kind), "a")])
-    back = index_from_table(
-        pq.read_table(pa.BufferReader(ParquetFormat().encode(index_table(index)))), "x", normal, "key"
-    )
+    back = index_from_table(pq.read_table(pa.BufferReader(index_bytes(index))), "x", normal, "key")
     assert back.values.type == normal
     assert sorted(back.values.to_pylist()) == sorted(SAMPLES[kind])
 
@@ -155,7 +152,7 @@ def test_a_column_that_is_null_throughout_gives_an_empty_index():
     entries = index_entries(PartitionRows({}, "a", pa.table({"x": pa.nulls(2)})), ["x"])
     index = build_index("x", pa.string(), [(entries["x"], "a")])
     assert (len(index), index.values.type) == (0, pa.string())
-    assert index_table(index).num_rows == 0
+    assert pq.read_table(pa.BufferReader(index_bytes(index))).num_rows == 0
     assert len(merge_indices([index, index])) == 0
 
 
@@ -372,13 +369,70 @@ def test_an_unsorted_index_of_many_values_is_read_in_pieces(monkeypatch, clauses
     shuffled(store, snapshot)
     at_once, whole = load_index(store, snapshot, "x", clauses)
     assert whole
-    seen, read = [], loader.index_from_table
-    monkeypatch.setattr(loader, "index_from_table", lambda table, *of: seen.append(table.num_rows) or read(table, *of))
+    seen, read = [], index_file.index_from_table
+    monkeypatch.setattr(index_file, "_MANY_VALUES", 100)
+    monkeypatch.setattr(
+        index_file, "index_from_table", lambda table, *of: seen.append(table.num_rows) or read(table, *of)
+    )
     monkeypatch.setattr(parquet, "_MANY_ROWS", 100)
     monkeypatch.setattr(parquet, "_STREAMED_ROWS", 64)
     streamed, whole = load_index(store, snapshot, "x", clauses)
-    assert (max(seen), sum(seen), whole) == (64, 1000, not clauses)
+    assert (max(seen), sum(seen), whole) == (48, 1000, not clauses)  # 1,333 labels
     assert pairs(streamed) == pairs(at_once.select(clauses))
+
+
+WRITERS = {
+    "as kartothek": {"use_compliant_nested_type": False},
+    "other names": {},
+    "no dictionary": {"use_dictionary": False},
+    "a dictionary that was given up": {"dictionary_pagesize_limit": 4000, "data_page_size": 2000},
+    "several row groups": {"row_group_size": 700},
+    "second version of pages": {"data_page_version": "2.0", "row_group_size": 700},
+    "one column": {"use_dictionary": ["x"]},
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("type_of_lists", [pa.list_(pa.string()), pa.large_list(pa.large_string())], ids=str)
+def test_many_labels_are_read_from_files_of_any_writer(monkeypatch, writer, type_of_lists):
+    lists = [[f"p={j}/{'label' * 5}{i % 97 * j}" for j in range(i % 7)] or None for i in range(2000)]
+    lists[17] = ["a", None]
+    table = pa.table(
+        {"x": [None if i == 1000 else i for i in range(2000)], "partition": pa.array(lists, type_of_lists)}
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **WRITERS[writer])
+    store = MemoryStore()
+    store.put("key", sink.getvalue().to_pybytes())
+    expected = index_from_table(table, "x", pa.int64(), "key")
+    known = zip(table["x"].to_pylist(), lists, strict=True)
+    assert pairs(expected) == Counter((x, label) for x, row in known if x is not None for label in row or () if label)
+    for many in (0, 10**6):
+        monkeypatch.setattr(parquet, "_MANY_TEXTS", many)
+        index, whole = read_index(store, "key", UUID, "x", pa.int64())
+        assert whole
+        assert index.keys.equals(expected.keys)
+        assert index.lists.to_pylist() == expected.lists.to_pylist()
+    monkeypatch.setattr(parquet, "_STREAMED_ROWS", 3000)
+    monkeypatch.setattr(parquet, "_MANY_ROWS", 1000)
+    index, whole = read_index(store, "key", UUID, "x", pa.int64(), [Clause("x", ">=", 1800)])
+    chosen = expected.select([Clause("x", ">=", 1800)])
+    assert index.select([Clause("x", ">=", 1800)]).lists.to_pylist() == chosen.lists.to_pylist()
+
+
+def test_codes_that_the_dictionary_of_labels_does_not_have_are_refused(monkeypatch):
+    monkeypatch.setattr(parquet, "_MANY_TEXTS", 0)
+    labels = np.array(["a", "b", "c"])[np.random.default_rng(0).integers(0, 3, 1000)]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"x": range(1000), "partition": [[label] for label in labels]}), sink, compression="NONE")
+    data = bytearray(sink.getvalue().to_pybytes())
+    chunk = pq.read_metadata(pa.BufferReader(data)).row_group(0).column(1)
+    end = chunk.dictionary_page_offset + chunk.total_compressed_size
+    data[end - 50 : end] = b"\xff" * 50  # codes of two bits: 3, 3, ...
+    store = MemoryStore()
+    store.put("key", bytes(data))
+    with pytest.raises(CorruptData, match="key"):
+        read_index(store, "key", UUID, "x", pa.int64())
 
 
 def test_an_index_that_is_kept_is_searched(monkeypatch):

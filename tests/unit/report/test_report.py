@@ -94,7 +94,9 @@ def test_many_partitions_become_bands_and_their_sums_are_those_of_all():
     assert [sum(row[i] or 0 for row in heat.rows) for i in (0, 1)] == [200, 100]
 
 
-def test_rows_are_counted_on_demand(store, report):
+def test_rows_are_counted_on_demand(report):
+    with options(statistics=False):
+        store = full_store()
     counting = CountingStore(store)
     without = cube_report("cube", counting, rows=False)
     assert without.facts.heat.rows == ()
@@ -102,6 +104,17 @@ def test_rows_are_counted_on_demand(store, report):
     assert counting.counts["tail"] + counting.counts["local_path"] <= 8, "indices only"
     assert "Rows were not counted" in without
     assert "Stored rows" in report
+
+
+def test_rows_and_ranges_come_from_statistics(store, report):
+    counting = CountingStore(store)
+    without = cube_report("cube", counting, rows=False)
+    assert without.facts.heat == report.facts.heat
+    assert {d.id: d.rows for d in without.facts.datasets} == {"seed": 23, "some": 6, "once": 3}
+    assert counting.counts["tail"] + counting.counts["local_path"] <= 8, "indices only"
+    seed = next(d for d in without.facts.datasets if d.id == "seed")
+    assert {c: str(r) for c, r in seed.ranges.items()}["x"].startswith("0 to ")
+    assert "ranges of seed" in without
 
 
 def test_selectivity_of_indices(report):

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from kartothek_cube import options
 from kartothek_cube.api.cube import Cube, append_to_cube, build_cube, query_cube_arrow, verify_cube
 from kartothek_cube.api.dataset import (
     delete_rows,
@@ -170,7 +171,7 @@ def test_only_files_that_an_index_names_are_opened(store):
 
 def test_only_files_of_the_partition_are_opened(store):
     cold, expected = measured(store), {by_first(store)[0], by_first(store)[4]}
-    update_rows(UUID, cold, [[("p", "==", "a"), ("v1", "==", 1.25)]], {"v1": 0.0})
+    update_rows(UUID, cold, [[("p", "==", "a"), ("v1", "!=", 1.25)]], {"v1": 0.0})
     assert set(cold.files()) == expected
 
 
@@ -189,6 +190,34 @@ def test_a_merge_looks_its_keys_up_in_indices_and_partitions_first(store):
     report = merge_dataset(source, cold, UUID, ["i1", "p"])
     assert set(cold.files()) == {keys[2]}
     assert (report.matched, report.inserted) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("search", "opened"),
+    [
+        (lambda s: delete_rows(UUID, s, [[("x", ">=", 3), ("x", "<", 5)]]), [2, 4]),
+        (lambda s: update_rows(UUID, s, [[("v1", "==", 1.75)]], {"v1": 0.0}), [6]),
+        (
+            lambda s: merge_dataset(pa.table({"x": [1, 7, 9], "p": ["a", "b", "a"], "v1": [1.0] * 3}), s, UUID, "x"),
+            [0, 6],
+        ),
+        (lambda s: merge_dataset(pa.table({"x": [-1, 8], "p": ["a"] * 2, "v1": [1.0] * 2}), s, UUID, "x"), []),
+        (lambda s: merge_dataset(pa.table({"v1": [0.5, 1.1], "p": ["b"] * 2}), s, UUID, ["v1", "p"]), [2]),
+    ],
+)
+def test_files_whose_statistics_exclude_the_rows_are_not_opened(search, opened):
+    found = {}
+    for statistics in (True, False):
+        store = MemoryStore()
+        with options(statistics=statistics):
+            store_rows(store, secondary_indices=[])
+        firsts, cold = {key: first for first, key in by_first(store).items()}, measured(store)
+        report = search(cold)
+        found[statistics] = [firsts[key] for key in cold.files() if key in firsts]
+        found[f"result {statistics}"] = (report.matched, report.inserted, read(store))
+    assert sorted({*found[True]}) == opened
+    assert {*found[False]} > {*found[True]}
+    assert found["result True"] == found["result False"]
 
 
 def test_a_merge_whose_partitions_are_new_opens_no_file_and_no_index(store):

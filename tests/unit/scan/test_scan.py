@@ -124,8 +124,8 @@ def test_unknown_columns_and_wrong_types_are_refused_with_their_dataset():
             check_predicate_columns(parse_predicates([[("z", "==", 1)], [("a", "==", 1)]]), schema, UUID)
     for clause in (
         ("x", "==", "1"),
-        ("x", "in", [1, 2.0]),
-        ("d", "<", dt.datetime(2020, 1, 1)),
+        ("x", "in", [1, "2.0"]),
+        ("d", "<", dt.datetime(2020, 1, 1, tzinfo=dt.UTC)),
         ("x", "not in", ["12"]),
     ):
         with pytest.raises(InvalidType, match=r"'(x|d)' of dataset 'uuid'"):

@@ -58,6 +58,12 @@ def read(store, receipt):
     return pq.read_table(pa.BufferReader(store.get(receipt.key)))
 
 
+def bounds_of(receipt):
+    """What statistics say of the rows."""
+    (entry,) = receipt.statistics.source.table.slice(receipt.statistics.row, 1).to_pylist()
+    return {name: value for name, value in entry.items() if name not in ("file", "bytes")}
+
+
 @pytest.mark.parametrize(
     "rows",
     [cube_rows(), dataset_rows(), dataset_rows(sort=("p", "x"))],
@@ -73,8 +79,9 @@ def test_a_stream_writes_what_is_written_from_memory(rows):
         same = {
             f.name: getattr(one, f.name)
             for f in dataclasses.fields(one)
-            if f.name not in ("label", "key", "size", "entries", "staged")
+            if f.name not in ("label", "key", "size", "entries", "staged", "statistics")
         }
+        assert bounds_of(one) == bounds_of(other)
         assert same == {name: getattr(other, name) for name in same}
         assert {c: sorted(v.to_pylist()) for c, v in one.entries.items()} == {
             c: sorted(v.to_pylist()) for c, v in other.entries.items()
@@ -462,3 +469,22 @@ def test_no_more_is_taken_than_fits():
     again, rows, size, complete = take_until(pieces(), 80)
     assert (rows, size, complete) == (10, 80, True)
     assert len(list(again)) == 5
+
+
+@pytest.mark.parametrize("memory", [PLENTY, LITTLE])
+@pytest.mark.parametrize("cut_by", [("p",), None])
+def test_files_of_a_task_are_cut_at_the_target_size(memory, cut_by):
+    store, target = open_store("hmemory://"), 8_000
+    with options(target_file_bytes=target):
+        rows = dataset_rows()
+    receipts = staged(store, rows, table(4000), memory, cut_by, size=512)
+    assert len({r.label for r in receipts}) == len(receipts) >= 8
+    # A file ends with the row group that fills it.
+    assert max(r.size for r in receipts) <= 2.5 * target
+    files = [read(store, r).column("x").to_pylist() for r in receipts]
+    assert sorted(x for file in files for x in file) == sorted([*range(4000)] * 2)
+    assert all(file == sorted(file) for file in files)
+    if cut_by is not None:  # files of a partition do not overlap
+        for letter in "ab":
+            of_one = sorted(f for f, r in zip(files, receipts, strict=True) if r.values["p"] == letter)
+            assert [x for file in of_one for x in file] == [*range(4000)]

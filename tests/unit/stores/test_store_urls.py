@@ -19,7 +19,7 @@ from kartothek_cube.core.stores.object_store import ObjectStore
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.core.stores.urls import OBJECT_SCHEMES, parse_location
 from kartothek_cube.core.stores.wrappers import ReadOnlyView
-from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
+from kartothek_cube.errors import InvalidInput, InvalidType, ReadOnlyStore, Unsupported
 
 SECRET = "se/cr+et=="
 QUOTED = "se%2Fcr%2Bet%3D%3D"
@@ -140,7 +140,7 @@ def test_urls(url, expected):
         ("s3://bucket/a//b", "Invalid key"),
         ("s3://bucket/ä", "Invalid key"),
         ("s3://bucket#wrap:urlencode", "wrap:readonly"),
-        ("adl://bucket", "Unknown storage type"),
+        ("nfs://bucket", "Unknown storage type"),
     ],
 )
 def test_malformed_urls_are_refused_and_not_repeated(url, text):
@@ -248,6 +248,16 @@ def test_without_its_extra_an_object_store_is_unsupported(url, extra, monkeypatc
     with pytest.raises(Unsupported, match=re.escape(f"pip install 'kartothek-cube[{extra}]'")) as error:
         open_store(url)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("scheme", ["hfs", "fs"])
+def test_a_directory_that_minimalkv_opens_for_reading_is_not_written(tmp_path, scheme):
+    pytest.importorskip("minimalkv")
+    (tmp_path / "a").write_bytes(b"1")
+    store = open_store(f"{scheme}+readonly://{tmp_path}")
+    assert store.get("a") == b"1"
+    with pytest.raises(ReadOnlyStore):
+        store.put("a", b"2")
 
 
 def test_minimalkv_opens_what_storefact_does_not_know(monkeypatch):

@@ -7,13 +7,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.runtime import executor
+from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.write import stage as module
 from kartothek_cube.core.write.partitioner import split_rows
 from kartothek_cube.core.write.receipt import PartitionRows
-from kartothek_cube.core.write.stage import StageRequest, Staging, stage_parts, stage_together
+from kartothek_cube.core.write.stage import Drained, StageRequest, Staging, stage_parts, stage_together
 
 TABLE = pa.table({"p": range(40), "x": range(40)})
 REQUEST = StageRequest("uuid", ("p",), ("x",), ("x",), ParquetFormat())
@@ -39,7 +41,7 @@ def tasks(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize(("store", "expected"), [(MemoryStore(), [5] * 8), (Remote(), [1] * 40)])
+@pytest.mark.parametrize(("store", "expected"), [(MemoryStore(), [20] * 2), (Remote(), [1] * 40)])
 def test_small_files_of_a_store_that_is_near_share_a_task(tasks, store, expected):
     with options(threads=1):
         receipts = stage_parts(store, REQUEST, split_rows(TABLE, ["p"], "base", "uuid"), TABLE.schema)
@@ -48,6 +50,14 @@ def test_small_files_of_a_store_that_is_near_share_a_task(tasks, store, expected
         (f"p={i}/base", {"p": i}, 1, (i,), (i,)) for i in range(40)
     ]
     assert all(len(store.get(r.key)) == r.size and r.entries["x"].to_pylist() == [i] for i, r in enumerate(receipts))
+
+
+def test_rows_of_one_partition_start_no_threads(monkeypatch):
+    started = []
+    monkeypatch.setattr(executor, "ThreadPoolExecutor", lambda *args, **more: started.append(args))
+    items = [1]
+    assert list(map_in_threads(str, Drained(items))) == ["1"]
+    assert (items, started) == ([], [])
 
 
 def test_several_datasets_share_the_tasks_of_one_run(tasks, monkeypatch):

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.core.io._fast.footer_check import check_chunks
-from kartothek_cube.core.io.parquet import read_source
+from kartothek_cube.core.io.parquet import FoundRows, read_found, read_matching, with_runtime_filter
 from kartothek_cube.core.io.parquet_source import ParquetSource, chunk_spans, open_file
 from kartothek_cube.core.io.reader import FileRequest, with_constants
 from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
@@ -38,12 +38,15 @@ class EncodedColumns:
         All else that says how the bytes are decoded.
     chunks : list[bytes]
         The bytes of the column chunks, row group by row group.
+    found : FoundRows
+        The rows that were read.
     """
 
     columns: tuple[str, ...]
     rows: list[int]
     layout: tuple[Any, ...]
     chunks: list[bytes]
+    found: FoundRows
 
 
 def read_with(
@@ -51,36 +54,44 @@ def read_with(
 ) -> tuple[pa.Table, EncodedColumns | None]:
     """All rows of a Parquet file, and some of its columns as they are stored.
 
-    None instead of the columns where these are of no use to `read_rest`.
+    None instead of the columns where these are of no use to `read_rest`. Rows that fail the runtime
+    filter may be left out.
     """
     with open_file(store, key, request.dataset) as source:
-        table = _read(source, key, request, request.columns, constants)
-        is_useful = uses_fast_paths() and constants.keys().isdisjoint(columns)
-        return table, _encoded(source, tuple(columns)) if is_useful else None
+        table, found = _read(source, key, request, constants)
+        # The bytes of row groups in which no row was found are not read only to be compared.
+        is_useful = 2 * len(found.groups) > source.metadata.num_row_groups and constants.keys().isdisjoint(columns)
+        return table, _encoded(source, tuple(columns), found) if is_useful and uses_fast_paths() else None
 
 
 def read_rest(
     store: Store, key: str, request: FileRequest, constants: Mapping[str, Any], encoded: EncodedColumns
 ) -> tuple[pa.Table, bool]:
-    """All rows of a Parquet file, and whether it stores the encoded columns in the same bytes.
+    """The rows of a Parquet file, and whether it stores the encoded columns in the same bytes.
 
-    If so, the table lacks them: row by row, they have the values of the other file.
+    If so, these are the rows that were read of the other file, without the encoded columns, of
+    which they have the same values; else those of `read_with`.
     """
     with open_file(store, key, request.dataset) as source:
-        alike = constants.keys().isdisjoint(encoded.columns) and _has_same_bytes(source, encoded)
-        columns = [c for c in request.columns if c not in encoded.columns] if alike else request.columns
-        return _read(source, key, request, columns, constants), alike
+        if not (constants.keys().isdisjoint(encoded.columns) and _has_same_bytes(source, encoded)):
+            return _read(source, key, request, constants)[0], False
+        columns, found = [c for c in request.columns if c not in encoded.columns], encoded.found
+        table = read_found(source, key, [c for c in columns if c not in constants], request.schema, found)
+        record(rows_read=found.rows)
+        return with_constants(table, found.rows, columns, constants, request.schema), True
 
 
 def _read(
-    source: ParquetSource, key: str, request: FileRequest, columns: Sequence[str], constants: Mapping[str, Any]
-) -> pa.Table:
-    table, rows = read_source(source, key, [c for c in columns if c not in constants], request.schema, None)
-    record(rows_read=rows)
-    return with_constants(table, rows, columns, constants, request.schema)
+    source: ParquetSource, key: str, request: FileRequest, constants: Mapping[str, Any]
+) -> tuple[pa.Table, FoundRows]:
+    inside = [c for c in request.columns if c not in constants]
+    useful = tuple(c for c in request.runtime_filter if c.column not in constants)
+    table, found = read_matching(source, key, inside, request.schema, with_runtime_filter(source, None, useful))
+    record(rows_read=found.rows)
+    return with_constants(table, found.rows, request.columns, constants, request.schema), found
 
 
-def _encoded(source: ParquetSource, columns: tuple[str, ...]) -> EncodedColumns | None:
+def _encoded(source: ParquetSource, columns: tuple[str, ...], found: FoundRows) -> EncodedColumns | None:
     rows, positions = _rows(source), _positions(source, columns)
     if positions is None or sum(rows) < _FEW_ROWS:
         return None
@@ -88,7 +99,7 @@ def _encoded(source: ParquetSource, columns: tuple[str, ...]) -> EncodedColumns 
     layout, spans = _layout(source, columns, positions)
     if min(layout[-1])[0] < 0:  # a dictionary behind its data: Arrow assumes another start
         return None
-    return EncodedColumns(columns, rows, layout, [source.packed(span) for span in spans])
+    return EncodedColumns(columns, rows, layout, [source.packed(span) for span in spans], found)
 
 
 def _has_same_bytes(source: ParquetSource, encoded: EncodedColumns) -> bool:

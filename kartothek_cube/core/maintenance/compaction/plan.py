@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.sort_keys import IntArray, group_starts, pack_one, stable_order, take_rows
 from kartothek_cube.core.expressions.evaluate import Mask
+from kartothek_cube.core.io.clustered_files import Clustering
 from kartothek_cube.core.io.file_figures import FileBounds, FileFigures
+from kartothek_cube.core.maintenance.compaction.clustering import Layout, cluster_groups, piece_count
 from kartothek_cube.core.maintenance.compaction.report import CompactionPlan, Merge
 from kartothek_cube.core.metadata.naming import decode_key, label_of, new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -27,6 +29,7 @@ __all__ = [
     "files_to_compare",
     "neighbours",
     "newest_cells",
+    "newest_positions",
     "overlays",
     "plan_compaction",
     "whole_partitions",
@@ -79,18 +82,18 @@ def whole_partitions(snapshot: Snapshot, mask: Mask) -> Mask:
     return extended
 
 
-def neighbours(snapshot: Snapshot, selected: Mask, order: CellOrder | None = None) -> list[IntArray]:
+def neighbours(snapshot: Snapshot, selected: Mask, order: CellOrder | None = None, at_least: int = 2) -> list[IntArray]:
     """Runs of two or more stored partitions that may be merged: overrides stay as they are.
 
     A run belongs to one physical partition. With an ``order``, no other file that may have the same
-    cells comes between two files of a run.
+    cells comes between two files of a run. ``at_least`` is the length of the shortest run.
     """
     parts = snapshot.physical_partitions()
     units = parts if order is None else snapshot.physical_partitions(order.address)
     by_unit = np.argsort(units, kind="stable")  # positions ascend within a unit
     # A physical partition belongs to one unit: it changes wherever the unit changes.
     bounds = np.append(group_starts(parts[by_unit]), len(parts)).tolist()
-    runs = [by_unit[begin:end] for begin, end in pairwise(bounds) if end - begin > 1]
+    runs = [by_unit[begin:end] for begin, end in pairwise(bounds) if end - begin >= at_least]
     return sorted((run for run in runs if selected[run[0]]), key=lambda run: int(run[0]))
 
 
@@ -101,20 +104,34 @@ def plan_compaction(
     target_rows: int,
     selected: Mask | None = None,
     overlaid: Sequence[Overlay] = (),
+    clustering: Clustering | None = None,
+    *,
+    rewrite: bool = False,
 ) -> CompactionPlan:
     """Plan which files of these runs are merged.
 
     ``figures`` has the figures of each file by key. ``selected`` is for the counts only. Without
-    ``overlaid``, files are merged only because they are small.
+    ``overlaid`` and ``clustering``, files are merged only because they are small. With ``rewrite``
+    each file is one of a merge, perhaps the only one.
     """
     overlay_of = {position: overlay for overlay in overlaid for position in overlay.files}
     merges: list[Merge] = []
     for run in runs:
         units = _units(_stored_partitions(snapshot, run, figures), overlay_of)
-        merges += [_merge(snapshot, group, figures, target_rows) for group in _group(units, target_rows)]
-    count = len(snapshot.partitions) if selected is None else int(selected.sum())
-    neighbouring = sum(map(len, runs))
-    return CompactionPlan(snapshot.uuid, target_rows, tuple(merges), len(snapshot.partitions), count, neighbouring)
+        if clustering is None:
+            groups = _group(units, target_rows, at_least=1 if rewrite else 2)
+        else:
+            keys = ([key for partition in unit.members for key in partition.files.values()] for unit in units)
+            layouts = [
+                Layout.of(unit.rows, [figures[key] for key in of_unit], clustering)
+                for unit, of_unit in zip(units, keys, strict=True)
+            ]
+            groups = [[units[i] for i in group] for group in cluster_groups(layouts, target_rows, rewrite=rewrite)]
+        merges += [_merge(snapshot, group, figures, target_rows, clustering) for group in groups]
+    count, total = len(snapshot.partitions) if selected is None else int(selected.sum()), len(snapshot.partitions)
+    return CompactionPlan(
+        snapshot.uuid, target_rows, tuple(merges), total, count, sum(map(len, runs)), clustering=clustering
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +180,11 @@ def _units(run: Sequence[_StoredPartition], overlay_of: Mapping[int, Overlay]) -
     return units
 
 
-def _group(units: Sequence[_Unit], target_rows: int) -> list[list[_Unit]]:
+def _group(units: Sequence[_Unit], target_rows: int, at_least: int = 2) -> list[list[_Unit]]:
     """The largest groups of neighbours with at most ``target_rows`` rows together.
 
-    A unit with half of the rows or more is a group of its own. Groups of one file are left out.
+    A unit with half of the rows or more is a group of its own. Groups of fewer files than
+    ``at_least`` are left out.
     """
     # Small units have less than half of the rows, so a full group has more than half: the next
     # compaction leaves the merged file alone.
@@ -181,10 +199,16 @@ def _group(units: Sequence[_Unit], target_rows: int) -> list[list[_Unit]]:
         else:
             groups.append([unit])
             total = unit.rows
-    return [group for group in groups if sum(len(unit.members) for unit in group) > 1]
+    return [group for group in groups if sum(len(unit.members) for unit in group) >= at_least]
 
 
-def _merge(snapshot: Snapshot, group: Sequence[_Unit], figures: Mapping[str, FileFigures], target_rows: int) -> Merge:
+def _merge(
+    snapshot: Snapshot,
+    group: Sequence[_Unit],
+    figures: Mapping[str, FileFigures],
+    target_rows: int,
+    clustering: Clustering | None,
+) -> Merge:
     # No file between two units has their cells, so only the order inside a unit matters.
     members = sorted((p for unit in group for p in unit.members), key=lambda p: p.position)
     tables = list(dict.fromkeys(t for partition in members for t in partition.files))
@@ -196,8 +220,8 @@ def _merge(snapshot: Snapshot, group: Sequence[_Unit], figures: Mapping[str, Fil
     label = label_of([(column, texts[column]) for column in snapshot.partition_keys], new_id())
     values = snapshot.values.slice(newest.position, 1).to_pylist()[0] if snapshot.partition_keys else {}
     # A file that somebody made larger than the target is not cut because it was corrected.
-    limit = max(target_rows, *(partition.rows for partition in members))
-    pieces = max(1, -(-sum(unit.rows for unit in group) // limit))
+    limit = target_rows if clustering else max(target_rows, *(partition.rows for partition in members))
+    pieces = piece_count(sum(unit.rows for unit in group), limit)
     overlaid = sum(len(unit.members) for unit in group if len(unit.members) > 1)
     return Merge(label, values, tuple(p.label for p in members), files, figures_of, pieces, overlaid)
 
@@ -324,6 +348,14 @@ def newest_cells(tables: Sequence[pa.Table], keys: Sequence[str], dimensions: Se
         If one file has a cell twice, because neither row is the newer one.
     """
     rows = pa.concat_tables(tables)
+    return take_rows(rows, newest_positions(tables, keys, dimensions, dataset))
+
+
+def newest_positions(
+    tables: Sequence[pa.Table], keys: Sequence[str], dimensions: Sequence[str], dataset: str
+) -> IntArray:
+    """The positions of the rows of `newest_cells` among those of all files."""
+    rows = pa.concat_tables(tables)
     cells = pack_one(rows, dimensions)
     order = stable_order(cells)
     order = np.arange(len(cells)) if order is None else order
@@ -337,4 +369,5 @@ def newest_cells(tables: Sequence[pa.Table], keys: Sequence[str], dimensions: Se
             f"The file {keys[int(files[first])]!r} of dataset {dataset!r} has the cell {cell[0]} twice; "
             "a cell may occur once in a file."
         )
-    return take_rows(rows, order[np.append(~same, True)[: len(order)]])
+    newest: IntArray = order[np.append(~same, True)[: len(order)]]
+    return newest

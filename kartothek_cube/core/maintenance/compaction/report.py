@@ -9,6 +9,7 @@ from typing import Any
 
 from kartothek_cube.core.display.explain import Explanation, Step, StepRow
 from kartothek_cube.core.display.render import render
+from kartothek_cube.core.io.clustered_files import Clustering
 from kartothek_cube.core.io.file_figures import FileFigures
 from kartothek_cube.core.text import pluralize
 
@@ -87,6 +88,9 @@ class CompactionPlan:
     total, selected, neighbouring : int
         Number of stored partitions: of the dataset, of the selected physical partitions, and of
         those with a neighbour in the same physical partition.
+    clustering : Clustering or None
+        The order of the rows in the new files, from ``sort_by`` or ``zorder_by``; None if rows keep
+        their order.
 
     Examples
     --------
@@ -108,6 +112,7 @@ class CompactionPlan:
     total: int
     selected: int
     neighbouring: int
+    clustering: Clustering | None = None
 
     @property
     def partitions(self) -> list[str]:
@@ -249,20 +254,28 @@ def _summary(plan: CompactionPlan) -> str:
 def _explanation(plan: CompactionPlan, outcome: Sequence[tuple[str, str]], shown: int | None) -> Explanation:
     facts = (
         ("rows per file", f"at most {plan.target_rows:,}"),
+        *([("order of rows", str(plan.clustering))] if plan.clustering else []),
         ("rows", f"{plan.rows_before:,}"),
         ("bytes", f"{plan.bytes_before:,}"),
         *outcome,
     )
     merged, overlaid = sum(len(m.inputs) for m in plan.merges), plan.overlaid
     half = f"with less than {-(-plan.target_rows // 2):,} rows, beside another such one"
+    small = StepRow("small", plan.neighbouring - overlaid, merged - overlaid, half)
+    if plan.clustering:
+        note = "without a note in the footer, overlapping, or small"
+        small = StepRow("not clustered", plan.neighbouring - overlaid, merged - overlaid, note)
     search = (
         StepRow("asked for", plan.total, plan.selected, "whole physical partitions"),
-        StepRow("neighbours", plan.selected, plan.neighbouring, "beside one of the same physical partition"),
+        *(
+            [StepRow("neighbours", plan.selected, plan.neighbouring, "beside one of the same physical partition")]
+            * (plan.clustering is None)
+        ),
         *(
             [StepRow("overlaid", plan.neighbouring, overlaid, "share cells, of which the newest row stays")]
             * bool(overlaid)
         ),
-        StepRow("small", plan.neighbouring - overlaid, merged - overlaid, half),
+        small,
     )
     steps = (Step("Search", "stored partitions", search), Step("Merging", "files", _merge_rows(plan, shown)))
     return Explanation(f"Compaction of dataset {plan.uuid!r}", facts, steps, tuple(plan.files()))

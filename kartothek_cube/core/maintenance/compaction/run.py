@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -11,25 +11,31 @@ from itertools import chain, pairwise
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.sort_keys import pack
+from kartothek_cube.core.arrow.grouping import Spill
+from kartothek_cube.core.arrow.sort_keys import IntArray, group_starts, pack, take_chunked, take_rows
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.expressions.evaluate import Mask
 from kartothek_cube.core.expressions.predicates import Predicates, columns_of
+from kartothek_cube.core.io.clustered_files import ClusteredFormat, Clustering
 from kartothek_cube.core.io.file_figures import FileFigures, file_figures, format_like
 from kartothek_cube.core.io.file_format import FileFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
+from kartothek_cube.core.maintenance.compaction.clustering import cut_rows
 from kartothek_cube.core.maintenance.compaction.plan import (
+    TARGET_ROWS,
     CellOrder,
     Overlay,
     files_to_compare,
     neighbours,
     newest_cells,
+    newest_positions,
     overlays,
     plan_compaction,
     whole_partitions,
 )
 from kartothek_cube.core.maintenance.compaction.report import CompactionPlan, CompactionReport, Merge
+from kartothek_cube.core.metadata.document import DROPPED_KEY
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import current_options
@@ -38,6 +44,7 @@ from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.scan.execute import stream_tables
 from kartothek_cube.core.scan.plan import ScanTask, check_predicate_columns, conjunction_masks, indices_for
 from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout
 from kartothek_cube.core.write.receipt import PartitionRows, Receipt
 from kartothek_cube.core.write.stage import StageRequest, bounded_groups, stage_part, stage_stream
 from kartothek_cube.errors import InvalidRequest
@@ -76,11 +83,16 @@ def plan_files(
     target_rows: int,
     order: CellOrder | None = None,
     executor: Executor = THREADS,
+    clustering: Clustering | None = None,
+    *,
+    rewrite: bool = False,
+    target_bytes: int | None = None,
 ) -> CompactionPlan:
     """Plan the compaction of some physical partitions.
 
-    Reads the footers of files that have a neighbour, and no others. With an ``order``, also the key
-    columns of files whose bounds overlap.
+    Reads the footers of files that have a neighbour, and no others; with a ``clustering`` or
+    ``rewrite`` those of all files. With an ``order``, also the key columns of files whose bounds
+    overlap. ``target_bytes`` is the size of a file, instead of ``target_rows``.
 
     Raises
     ------
@@ -93,20 +105,25 @@ def plan_files(
             "so files cannot be replaced. "
             "Write the dataset anew, e.g. with store_dataframes_as_dataset(..., overwrite=True)."
         )
-    runs = neighbours(base, selected, order)
+    runs = neighbours(base, selected, order, at_least=2 if clustering is None and not rewrite else 1)
     columns = [files for run in runs for files in base.partitions.take(run).files.values()]
     keys = [key for files in columns for key in files.drop_null().to_pylist()]
     dimensions = () if order is None else order.dimensions
-    found = map_files(
-        partial(file_figures, store, base.uuid, dimensions=dimensions), keys, executor=executor, store=store
-    )
+    column = None if clustering is None else clustering.columns[0]
+    read = partial(file_figures, store, base.uuid, dimensions=dimensions, sorted_by=column)
+    found = map_files(read, keys, executor=executor, store=store)
     figures = dict(zip(keys, found, strict=True))
+    if target_bytes is not None:
+        size, rows = sum(f.size for f in figures.values()), sum(f.rows for f in figures.values())
+        target_rows = max(1, rows * target_bytes // max(1, size)) if rows else target_rows
     overlaid: list[Overlay] = []
     # A dataset of a cube has one table; of several, a partition might override only in one.
     if order is not None and len(base.partitions.files) == 1:
-        compared = files_to_compare(base, runs, figures, target_rows)
+        # Files that become one need no comparison. Sorted ones do: which are merged is decided by
+        # their ranges, whatever comes between them.
+        compared = files_to_compare(base, runs, figures, target_rows if clustering is None else 1)
         overlaid = _overlays(store, base, compared, figures, order, executor)
-    return plan_compaction(base, runs, figures, target_rows, selected, overlaid)
+    return plan_compaction(base, runs, figures, target_rows, selected, overlaid, clustering, rewrite=rewrite)
 
 
 def _overlays(
@@ -156,18 +173,34 @@ class Compaction:
         For a dataset of a cube: the order of its rows, and which files override each other.
     serializer : FileFormat | None
         The format of the merged files; None for that of the newest input.
+    layout : DatasetLayout
+        The layout on record, which says more about the format.
+    rewrite : bool
+        Whether all files were to be written anew.
     """
 
     base: Snapshot
     plan: CompactionPlan
     order: CellOrder | None
     serializer: FileFormat | None
+    layout: DatasetLayout = NO_LAYOUT
+    rewrite: bool = False
 
     @property
     def spec(self) -> MergeSpec:
         """The settings that all merges share."""
-        base, index_columns = self.base, tuple(sorted(self.base.secondary_columns))
-        return MergeSpec(base.uuid, base.schemas, base.partition_keys, index_columns, self.order, self.serializer)
+        base, plan, index_columns = self.base, self.plan, tuple(sorted(self.base.secondary_columns))
+        return MergeSpec(
+            base.uuid,
+            base.schemas,
+            base.partition_keys,
+            index_columns,
+            self.order,
+            self.serializer,
+            plan.clustering,
+            plan.target_rows,
+            self.layout,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +213,45 @@ class MergeSpec:
     index_columns: tuple[str, ...]
     order: CellOrder | None
     serializer: FileFormat | None
+    clustering: Clustering | None = None
+    target_rows: int = TARGET_ROWS
+    layout: DatasetLayout = NO_LAYOUT
 
     def format(self, merge: Merge, table: str) -> FileFormat:
         """The format of the merged file of a table."""
-        if self.serializer is not None:
-            return self.serializer
-        keys, figures = merge.files[table], merge.figures[table]
-        return format_like(keys, figures, len(self.stored(table)), adaptive=self.order is not None)
+        like, keys, figures = self.serializer, merge.files[table], merge.figures[table]
+        if like is None:
+            like = format_like(keys, figures, len(self.stored(table)), adaptive=self.order is not None)
+            like = self.layout.format(like)
+        # Tasks that are repeated write the same files, so that the id is that of the label.
+        return (
+            like if self.clustering is None else ClusteredFormat(like, self.clustering, merge.label.rpartition("/")[2])
+        )
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that decide the place of a row, where rows are clustered."""
+        columns = () if self.clustering is None else self.clustering.columns
+        return tuple(dict.fromkeys((*columns, *(() if self.order is None else self.order.dimensions))))
 
     def stored(self, table: str) -> pa.Schema:
         """The columns inside the files of a table."""
         return pa.schema([f for f in self.schemas[table] if f.name not in self.partition_keys])
+
+    def places(
+        self, merge: Merge, clustering: Clustering, keys: Sequence[str], tables: Sequence[pa.Table]
+    ) -> list[IntArray]:
+        """For each new file the places of its rows among those of all inputs, in their new order.
+
+        ``tables`` has the key columns of the files ``keys``.
+        """
+        rows, kept = pa.concat_tables(tables).select(list(clustering.columns)), None
+        if self.order is not None:
+            kept = newest_positions(tables, keys, self.order.dimensions, self.dataset)
+            rows = take_rows(rows, kept)
+        order, ends = cut_rows(rows, clustering, merge.pieces, self.target_rows)
+        order = order if kept is None else kept[order]
+        return [order[begin:end] for begin, end in pairwise(ends)]
 
 
 def run_compaction(
@@ -208,6 +269,9 @@ def run_compaction(
     sorts, share = compaction.order is not None, _share()
 
     def weight(merge: Merge) -> int:
+        if spec.clustering is not None:  # the keys of all rows, and the rows of one new file
+            keys = _CELL_BYTES * (1 + len(spec.key_columns)) * merge.rows
+            return keys + _SHARES * max(min(merge.unpacked, share), merge.unpacked // merge.pieces)
         # Sorting takes all rows of a merge at once; without it they stream.
         return _SHARES * (merge.unpacked if sorts else min(merge.unpacked, share))
 
@@ -215,6 +279,7 @@ def run_compaction(
     staged = map_files(partial(_stage, store, spec), merges, executor=executor, heavy=True, weight=weight, phase=phase)
     staged_merges = list(staged)
     receipts = tuple(chain.from_iterable(staged_merges))
+    is_whole = compaction.rewrite and sum(len(m.inputs) for m in merges) == len(base.partitions)
     change = Change(
         base.uuid,
         receipts,
@@ -225,6 +290,8 @@ def run_compaction(
         # The position of the newest input, so that rows override each other as before.
         places={r.label: m.inputs[-1] for m, of_merge in zip(merges, staged_merges, strict=True) for r in of_merge},
         data_change=False,
+        # Old values of dropped columns are in no file any more.
+        records={DROPPED_KEY: None} if is_whole and DROPPED_KEY in base.document.metadata else {},
     )
     commit_change(store, change, base)
     rows, size = sum(r.rows for r in receipts), sum(r.size for r in receipts)
@@ -235,7 +302,14 @@ def _share() -> int:
     return max(1, current_options().bytes_in_flight // _SHARES)
 
 
+def _labels(merge: Merge) -> list[str]:
+    # The same labels in every attempt: a task that is repeated writes the same files.
+    return [merge.label, *(f"{merge.label}-{number}" for number in range(1, merge.pieces))]
+
+
 def _stage(store: Store, spec: MergeSpec, merge: Merge) -> list[Receipt]:
+    if spec.clustering is not None:
+        return list(chain.from_iterable(_stage_clustered(store, spec, merge, t, spec.clustering) for t in merge.files))
     if spec.order is None:
         return [_stage_stream(store, spec, merge, table) for table in merge.files]
     dimensions = spec.order.dimensions
@@ -253,14 +327,60 @@ def _stage_sorted(
     serializer = spec.format(merge, table)
     staging = StageRequest(spec.dataset, spec.partition_keys, spec.index_columns, dimensions, serializer, table)
     ends = [number * len(rows) // merge.pieces for number in range(merge.pieces + 1)]
-    # The same labels in every attempt: a task that is repeated writes the same files.
-    names = [merge.label, *(f"{merge.label}-{number}" for number in range(1, merge.pieces))]
     return [
         stage_part(
             store, staging, PartitionRows(merge.values, name, rows.slice(begin, end - begin)), spec.schemas[table]
         )
-        for name, (begin, end) in zip(names, pairwise(ends), strict=True)
+        for name, (begin, end) in zip(_labels(merge), pairwise(ends), strict=True)
     ]
+
+
+def _stage_clustered(store: Store, spec: MergeSpec, merge: Merge, table: str, clustering: Clustering) -> list[Receipt]:
+    """The merged files in the order of a clustering; of a dataset of a cube with the newest rows.
+
+    Small inputs are read once. Of others first the key columns, which decide the file and the place
+    of every row, and then the rows, which wait on disk until their file is written.
+    """
+    keys, schema, stored = merge.files[table], spec.schemas[table], spec.stored(table)
+    is_small = merge.unpacked <= _share()
+    read = FileRequest(spec.dataset, schema, tuple(stored.names) if is_small else spec.key_columns)
+    tables = list(map_in_threads(lambda key: read_rows(store, key, read), keys))
+    files = spec.places(merge, clustering, keys, tables)
+    if is_small:
+        rows = (table for table in tables)
+    else:
+        tables.clear()
+        with overrides(bytes_in_flight=_share()):
+            everything = FileRequest(spec.dataset, schema, tuple(stored.names))
+            rows = stream_tables(store, everything, [ScanTask(key, {}) for key in keys])
+    staging = StageRequest(spec.dataset, spec.partition_keys, spec.index_columns, (), spec.format(merge, table), table)
+    plain = pa.schema([(field.name, field.type) for field in stored])
+    with closing(rows), Spill(plain, _share()) as spill:
+        _distribute(rows, merge.rows, files, spill)
+        receipts = []
+        for number, (label, places) in enumerate(zip(_labels(merge), files, strict=True)):
+            waiting = pa.concat_tables([plain.empty_table(), *spill.take(number)])
+            in_order = np.empty(len(places), dtype=np.int64)
+            in_order[np.argsort(places)] = np.arange(len(places))
+            part = PartitionRows(merge.values, label, take_chunked(waiting, in_order))
+            receipts.append(stage_part(store, staging, part, schema))
+        return receipts
+
+
+def _distribute(rows: Iterable[pa.Table], count: int, files: Sequence[IntArray], spill: Spill) -> None:
+    """Keep each row for its new file, in the order of the inputs."""
+    owners, begin = np.full(count, -1, dtype=np.int64), 0
+    for number, places in enumerate(files):
+        owners[places] = number
+    for table in rows:
+        numbers = owners[begin : begin + table.num_rows]
+        begin += table.num_rows
+        order = np.argsort(numbers, kind="stable")
+        bounds = [*group_starts(numbers[order]).tolist(), len(order)]
+        for first, end in pairwise(bounds):
+            number = int(numbers[order[first]])
+            if number >= 0:
+                spill.add(number, take_rows(table, order[first:end]))
 
 
 def _stage_stream(store: Store, spec: MergeSpec, merge: Merge, table: str) -> Receipt:
@@ -273,4 +393,7 @@ def _stage_stream(store: Store, spec: MergeSpec, merge: Merge, table: str) -> Re
     with overrides(bytes_in_flight=_share()):
         pieces = stream_tables(store, request, [ScanTask(key, {}) for key in merge.files[table]])
     with closing(pieces):
-        return stage_stream(store, staging, merge.label, merge.values, pieces, stored, spec.schemas[table], _share())
+        (receipt,) = stage_stream(
+            store, staging, merge.label, merge.values, pieces, stored, spec.schemas[table], _share()
+        )
+        return receipt

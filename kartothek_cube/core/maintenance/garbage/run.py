@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any
 
 from kartothek_cube.core.commit.cube_writes import finish_stopped_writes
 from kartothek_cube.core.io.file_format import INDEX_SUFFIX
@@ -29,9 +28,9 @@ from kartothek_cube.core.maintenance.garbage.plan import (
     read_pins,
 )
 from kartothek_cube.core.maintenance.garbage.report import LEFTOVER, GarbageFile, GarbageReport
+from kartothek_cube.core.metadata.file_statistics import statistics_files
 from kartothek_cube.core.metadata.history_entry import HISTORY_FOLDER, history_key
-from kartothek_cube.core.metadata.naming import SCHEMA_FILE, document_key, schema_key
-from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
+from kartothek_cube.core.metadata.naming import SCHEMA_FILE, STATISTICS_FOLDER, document_key, schema_key
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.tag import TAGS_FOLDER, is_tag_object
 from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, Executor, map_files, map_in_threads
@@ -59,24 +58,21 @@ __all__ = [
 
 
 def tracked_keys(snapshot: Snapshot) -> set[str]:
-    """All keys of the current dataset: both documents, schema files, index files, data files.
+    """All keys of the current dataset: both documents, files of schema, index, statistics, data.
 
     Of a commit that readers do not see yet these are the files, too, and its history entry, which
     leads to the state that they see.
     """
     keys = {document_key(snapshot.uuid), document_key(snapshot.uuid, msgpack=True)}
     keys |= {schema_key(snapshot.uuid, table) for table in _table_names(snapshot)}
-    keys |= _named_files(snapshot.document.indices, snapshot.partitions)
+    # A document that lists no partitions has those that were found.
+    shown = replace(snapshot.document, partitions=snapshot.partitions)
+    keys |= shown.files | shown.index_files | statistics_files(shown)
     if (undecided := snapshot.undecided) is not None:
         keys.add(history_key(snapshot.uuid, undecided.mark.commit))
         if not undecided.is_aborted:
-            keys |= _named_files(undecided.document.indices, undecided.document.partitions or empty_partitions())
+            keys |= undecided.document.files | undecided.document.index_files | statistics_files(undecided.document)
     return keys
-
-
-def _named_files(indices: Mapping[str, Any], partitions: PartitionColumns) -> set[str]:
-    named = {key for key in indices.values() if isinstance(key, str)}
-    return named | {k for files in partitions.files.values() for k in files.to_pylist() if k is not None}
 
 
 def _table_names(snapshot: Snapshot) -> set[str]:
@@ -85,9 +81,10 @@ def _table_names(snapshot: Snapshot) -> set[str]:
 
 
 def own_folders(uuid: str, tables: Iterable[str], keys: Iterable[str]) -> tuple[str, ...]:
-    """The folders of a dataset: indices, current tables, and former tables with a schema file."""
+    """The folders of a dataset: indices, statistics, its tables, former ones with a schema file."""
     former = {key.removesuffix(SCHEMA_FILE) for key in keys if is_schema_key(key)}
-    return tuple(sorted({f"{uuid}/indices/", *(f"{uuid}/{table}/" for table in tables), *former}))
+    own = (f"{uuid}/indices/", f"{uuid}/{STATISTICS_FOLDER}/")
+    return tuple(sorted({*own, *(f"{uuid}/{table}/" for table in tables), *former}))
 
 
 def is_bookkeeping(key: str) -> bool:

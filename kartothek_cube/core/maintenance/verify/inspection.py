@@ -22,6 +22,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot, with_key_types
 from kartothek_cube.core.snapshots.document_store import StoredDocument, document_keys, find_document
 from kartothek_cube.core.snapshots.loader import load_state, needs_ledger, resolve_document
 from kartothek_cube.core.stores.contract import Entry, Store
+from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, dropped_columns, layout_of
 from kartothek_cube.errors import DatasetNotFound, KartothekCubeError, KeyNotFound, Unsupported
 
 __all__ = ["DAMAGE", "Inspection", "documents_of", "inspect_dataset", "seen_document"]
@@ -64,6 +65,10 @@ class Inspection:
         Table → the schema inside the document, if this library committed last.
     decoded : bool
         Whether the partition values could be decoded.
+    layout : DatasetLayout
+        The layout on record.
+    dropped : Mapping[str, pyarrow.Schema]
+        Table → columns that were dropped.
     """
 
     snapshot: Snapshot
@@ -71,6 +76,8 @@ class Inspection:
     schema_files: Mapping[str, tuple[bytes, pa.Schema | None]]
     embedded: Mapping[str, pa.Schema] = field(default_factory=dict)
     decoded: bool = True
+    layout: DatasetLayout = NO_LAYOUT
+    dropped: Mapping[str, pa.Schema] = field(default_factory=dict)
 
     @property
     def uuid(self) -> str:
@@ -181,7 +188,13 @@ def inspect_dataset(store: Store, stored: StoredDocument) -> tuple[Inspection, l
     values, decoded = _partition_values(document, partitions, schemas, findings)
     keys = document.partition_keys or ()
     snapshot = Snapshot(document.uuid, stored.key, stored.token, document, schemas, keys, partitions, values)
-    return Inspection(snapshot, entries, files, embedded, decoded), findings
+    layout, dropped = NO_LAYOUT, dict[str, pa.Schema]()
+    try:
+        layout = layout_of(document.metadata, document.uuid)
+        dropped = dropped_columns(document.metadata, document.uuid)
+    except DAMAGE as error:
+        findings.append(Finding("error", "layout-record", document.uuid, str(error), mend=_RESTORE_DOCUMENT))
+    return Inspection(snapshot, entries, files, embedded, decoded, layout, dropped), findings
 
 
 def _schema_files(

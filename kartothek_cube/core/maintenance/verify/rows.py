@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,15 +12,17 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.schema import compatible
-from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one
+from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one, stable_order
 from kartothek_cube.core.arrow.types import common_type, stored_type
 from kartothek_cube.core.io.file_format import DATA_SUFFIX
 from kartothek_cube.core.io.parquet_source import open_file
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
+from kartothek_cube.core.maintenance.verify.bounds import BoundsPass, bounds_of_files
 from kartothek_cube.core.maintenance.verify.files import readable_files
 from kartothek_cube.core.maintenance.verify.indices import Indices, labelled_values, rebuild
 from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection
 from kartothek_cube.core.maintenance.verify.report import Finding, Severity
+from kartothek_cube.core.metadata.file_statistics import FileStatistics
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.progress import Phase
@@ -74,6 +76,22 @@ class Contradictions:
         for column, value in self._constants.items():
             same = pc.fill_null(pc.equal(rows.column(column).cast(value.type), value), False)
             self.rows[column] += rows.num_rows - int(pc.sum(same).as_py() or 0)
+
+
+@dataclass(slots=True)
+class OrderPass:
+    """Whether the rows of one file, which come in pieces, are sorted by some columns."""
+
+    columns: Sequence[str]
+    is_sorted: bool = True
+    _last: pa.Table | None = None
+
+    def add(self, rows: pa.Table) -> None:
+        """Add more rows."""
+        keys = rows.select(list(self.columns))
+        joined = keys if self._last is None else pa.concat_tables([self._last, keys])
+        self.is_sorted = self.is_sorted and stable_order(pack_one(joined, self.columns)) is None
+        self._last = keys.slice(max(0, keys.num_rows - 1))
 
 
 @dataclass(slots=True)
@@ -159,12 +177,14 @@ def row_findings(
     ``dimensions`` are the dimension columns, in order, of a dataset of a cube.
     """
     listed = {c: (index.values.type, *labelled_values(subject, index)) for c, index in indices.loaded.items()}
+    groups = _by_partition(store, subject)
+    statistics = bounds_of_files(store, subject, [file.key for group in groups for file in group])
 
     def check(files: list[_File]) -> _PartitionPass:
         partition = _PartitionPass(DistinctValues({c: data_type for c, (data_type, _, _) in listed.items()}))
         for file in files:
             try:
-                _check_file(store, subject, file, dimensions, partition)
+                _check_file(store, subject, file, dimensions, partition, statistics.get(file.key))
             except DAMAGE as error:
                 partition.complete = False
                 text = str(error)
@@ -177,7 +197,7 @@ def row_findings(
         return partition
 
     findings, rows = list[Finding](), 0
-    for partition in map_in_threads(check, _by_partition(store, subject), phase=Phase("verify", "partitions")):
+    for partition in map_in_threads(check, groups, phase=Phase("verify", "partitions")):
         findings.extend(partition.findings)
         rows += partition.rows
     return findings, rows
@@ -199,7 +219,12 @@ def _by_partition(store: Store, subject: Inspection) -> list[list[_File]]:
 
 
 def _check_file(
-    store: Store, subject: Inspection, file: _File, dimensions: Sequence[str], partition: _PartitionPass
+    store: Store,
+    subject: Inspection,
+    file: _File,
+    dimensions: Sequence[str],
+    partition: _PartitionPass,
+    statistics: FileStatistics | None,
 ) -> None:
     schema = subject.snapshot.schemas[file.table]
     payload = [c for c in schema.names if c not in subject.snapshot.partition_keys]
@@ -207,17 +232,23 @@ def _check_file(
     if file.key.endswith(DATA_SUFFIX):
         with open_file(store, file.key, subject.uuid) as source:
             inside = {f.name: f.type for f in source.schema if not f.name.startswith("__index_level_")}
-        partition.findings.extend(_column_faults(subject.uuid, file, inside, schema, payload))
+        dropped = subject.dropped.get(file.table, pa.schema([])).names
+        partition.findings.extend(_column_faults(subject.uuid, file, inside, schema, payload, dropped))
         readable = {c for c in schema.names if c in inside and _is_readable(inside[c], schema.field(c).type)}
         columns = [c for c in schema.names if c in readable or (c in payload and c not in inside)]
     request = FileRequest(subject.uuid, schema, tuple(columns))
     contradictions = Contradictions({c: value for c, value in file.constants.items() if c in columns})
     cells = CellPass([c for c in dimensions if c in columns and c not in file.constants])
+    bounds = BoundsPass(statistics, request.schema, columns)
+    order = OrderPass([c for c in subject.layout.sort_by if c in columns])
     partition.complete &= set(partition.distinct.values) & set(request.schema.names) <= set(columns)
     for piece in open_rows(store, file.key, request, piece_bytes())[1]:
         partition.rows += piece.num_rows
         partition.distinct.add(piece)
         contradictions.add(piece)
+        bounds.add(piece)
+        if order.columns:
+            order.add(piece)
         if cells.columns:
             cells.add(piece)
     if not cells.is_sorted:
@@ -233,6 +264,16 @@ def _check_file(
             partition.findings.append(
                 Finding("warning", check, subject.uuid, text, key=file.key, label=file.label, column=column)
             )
+    if not order.is_sorted:
+        text = (
+            f"Files are not sorted by {', '.join(order.columns)}, the order on record; ranges of these open more files."
+        )
+        mend = f"compact_dataset({subject.uuid!r}, store)"
+        finding = Finding("info", "layout-order", subject.uuid, text, key=file.key, label=file.label, mend=mend)
+        partition.findings.append(finding)
+    mend = "restore the file, which was changed by hand, or write its rows again"
+    for name, text in bounds.faults():
+        partition.findings.append(Finding("error", "statistics", subject.uuid, text, file.key, file.label, name, mend))
     partition.findings.extend(_cell_faults(subject.uuid, file, cells))
 
 
@@ -244,12 +285,20 @@ def _is_readable(file_type: pa.DataType, data_type: pa.DataType) -> bool:
 
 
 def _column_faults(
-    uuid: str, file: _File, inside: Mapping[str, pa.DataType], schema: pa.Schema, payload: Sequence[str]
+    uuid: str,
+    file: _File,
+    inside: Mapping[str, pa.DataType],
+    schema: pa.Schema,
+    payload: Sequence[str],
+    dropped: Collection[str],
 ) -> Iterator[Finding]:
     for column, file_type in inside.items():
         if column not in schema.names:
-            text = "Files have a column that the schema lacks; readers pass over it."
-            yield Finding("info", "surplus-column", uuid, text, key=file.key, label=file.label, column=column)
+            text, mend = "Files have a column that the schema lacks; readers pass over it.", ""
+            if column in dropped:
+                text = "Files have the old values of a column that was dropped."
+                mend = f"compact_dataset({uuid!r}, store, rewrite=True)"
+            yield Finding("info", "surplus-column", uuid, text, file.key, file.label, column, mend)
             continue
         data_type = schema.field(column).type
         if not _is_readable(file_type, data_type):

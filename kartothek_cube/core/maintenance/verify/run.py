@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from kartothek_cube.core.maintenance.verify.bounds import statistics_findings
 from kartothek_cube.core.maintenance.verify.commits import History, commit_findings, history_findings, history_of
 from kartothek_cube.core.maintenance.verify.document import label_findings, schema_findings
 from kartothek_cube.core.maintenance.verify.files import file_findings, leftover_findings, named_files
@@ -76,6 +77,7 @@ def _verify_once(store: Store, uuid: str, *, deep: bool) -> tuple[VerifyPass, bo
         *label_findings(subject),
         *schema_findings(subject),
         *index_findings(subject, indices),
+        *statistics_findings(store, subject),
         *migration_findings(subject),
         *leftover_findings(subject, history.kept, tags.kept),
         *(() if deep else coverage_findings(subject, indices)),

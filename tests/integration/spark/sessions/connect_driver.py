@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import warnings
 
+import pyarrow as pa
 import pytest
 
+from kartothek_cube import C, Cube, build_cube
+from kartothek_cube.spark import query_cube_spark
 from kartothek_cube.spark.session import is_connect
 from kartothek_cube.testing.drivers import DriverTests
 from tests.support.job_behaviour import JobBehaviour
@@ -39,3 +42,15 @@ class TestSparkConnect(DriverTests):
 
 class TestJobsOfConnect(JobBehaviour):
     pass
+
+
+def test_sparks_own_reader_reads_the_files_of_a_query(spark, store_url, capfd):
+    cube = Cube(["x"], ["p"], "cube")
+    rows = pa.table({"x": range(4), "p": ["München", "a b", "a b", "c"], "v1": [1.0, float("nan"), None, 4.0]})
+    build_cube(rows, cube, store_url)
+    for condition in (None, C("v1") > 0.5, C("p") != "a b", C("p") == "nobody"):
+        found, expected = (query_cube_spark(cube, store_url, condition, native=n) for n in (True, False))
+        assert found.schema == expected.schema
+        assert sorted(map(str, found.collect())) == sorted(map(str, expected.collect()))
+    query_cube_spark(cube, store_url, C("p") != "a b", native=True).select("x").explain()
+    assert "ReadSchema: struct<x:bigint>" in capfd.readouterr().out

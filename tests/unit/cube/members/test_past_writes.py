@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 
-from kartothek_cube.core.dataset.past_commits import PastCommit
 from kartothek_cube.core.metadata.commit_log import CubeCommit
+from kartothek_cube.core.snapshots.past_commits import PastCommit
 from kartothek_cube.cube.members.history import past_writes, writes_in_order
 
 BOTH = ("cube++seed", "cube++e")

@@ -212,6 +212,7 @@ def test_json_has_everything():
     titles = [
         "Labels",
         "Pre-conditions",
+        "Statistics",
         "Partition by",
         "Alignment",
         "Re-grouping",

@@ -226,7 +226,8 @@ def wide_files():
     store, random = MemoryStore(), np.random.default_rng(1)
     payload = [f"{a:x}{b:x}" for a, b in random.integers(0, 2**62, (ROWS, 2)).tolist()]
     cells = list(range(ROWS))
-    build_cube(table(x=cells, y=["a"] * ROWS, p=[x % 2 for x in cells], v1=payload, v2=cells), WIDE, store)
+    seed = table(x=cells, y=["a"] * ROWS, p=[x % 2 for x in cells], v1=payload, v2=cells)
+    build_cube(seed, WIDE, store, options=options(statistics=False))
     extend_cube({"e": table(x=cells[::2], v3=payload[::2], v4=cells[::2])}, WIDE, store, partition_on={"e": []})
     return contents(store)
 

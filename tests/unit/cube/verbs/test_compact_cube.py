@@ -418,7 +418,7 @@ def test_a_cube_that_does_not_exist_is_refused():
     with pytest.raises(InvalidInput):
         compact_cube(CUBE, MemoryStore())
     with pytest.raises(InvalidType):
-        compact_cube("cube", MemoryStore())
+        compact_cube(7, MemoryStore())
 
 
 def test_a_dry_run_says_the_same_and_writes_nothing(store):

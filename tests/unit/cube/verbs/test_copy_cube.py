@@ -183,7 +183,7 @@ def test_an_incomplete_dataset_is_an_error_and_not_left_out(source, target):
 def test_bad_arguments_are_refused(source, target):
     datasets = discover_datasets(CUBE, source)
     with refused(target, InvalidType, "open_cube"):
-        copy_cube("cube", source, target)
+        copy_cube(7, source, target)
     with refused(target, InvalidType, "'e': str"):
         copy_cube(CUBE, source, target, datasets={"e": "cube++e"})
     with refused(target, InvalidInput, "cube++seed"):

@@ -269,7 +269,7 @@ def test_what_cannot_be_is_refused(store, verb):
     with refused(store, InvalidInput, "seed"):
         verb(CUBE.copy(uuid_prefix="nope"), store, "i1")
     with refused(store, InvalidType, "open_cube"):
-        verb("cube", store, "i1")
+        verb(7, store, "i1")
     with refused(store, ReadOnlyStore, "cannot be written to"):
         verb(CUBE, ReadOnlyView(store), "i1")
 

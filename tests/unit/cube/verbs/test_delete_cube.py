@@ -198,7 +198,7 @@ def test_a_store_that_complains_about_missing_keys_is_not_asked_to_delete_one():
 def test_bad_arguments_are_refused(store):
     datasets = discover_datasets(CUBE, store)
     with refused(store, InvalidType, "open_cube"):
-        delete_cube("cube", store)
+        delete_cube(7, store)
     with refused(store, InvalidType, "'e': str"):
         delete_cube(CUBE, store, {"e": "cube++e"})
     with refused(store, InvalidInput, "cube++seed"):

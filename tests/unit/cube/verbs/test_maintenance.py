@@ -141,9 +141,9 @@ def test_chosen_datasets_and_no_cube(store):
 
 
 @pytest.mark.parametrize("verb", [collect_stats, cleanup_cube])
-def test_a_prefix_is_no_cube(verb, store):
+def test_a_number_is_no_cube(verb, store):
     with pytest.raises(InvalidType, match="open_cube"):
-        verb("cube", store)
+        verb(7, store)
 
 
 # --- description ----------------------------------------------------------------------------------

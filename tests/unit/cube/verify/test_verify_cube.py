@@ -291,9 +291,9 @@ def test_hidden_columns_are_remarked(store):
 
 
 def without_indices(store):
-    """A cube whose seed has no index, so that its files can be changed."""
+    """A cube whose seed has no index and no statistics, so that its files can be changed."""
     cube = Cube(["x", "y"], ["p"], "cube", suppress_index_on=["x", "y"])
-    build_cube(SEED.select(["x", "y", "p", "v1"]), cube, store)
+    build_cube(SEED.select(["x", "y", "p", "v1"]), cube, store, options=options(statistics=False))
     return cube
 
 

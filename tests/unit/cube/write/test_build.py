@@ -14,7 +14,7 @@ import pytest
 
 from kartothek_cube import options
 from kartothek_cube.api.cube import Cube, append_to_cube, build_cube, query_cube, query_cube_arrow
-from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.metadata.schema_file import parse_common_metadata
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.wrappers import ReadOnlyView
@@ -224,8 +224,9 @@ def test_row_groups_are_those_of_the_serializer(store):  # cube 95
     data = table(x=list(range(5)), y=["a"] * 5, p=[0] * 5)
     build_cube(data, CUBE, store, df_serializer=ParquetFormat(compression="SNAPPY", chunk_size=2))
     small = pq.ParquetFile(pa.BufferReader(store.get(files(store)[0]))).metadata
-    build_cube(data, CUBE, store, overwrite=True)
-    default = pq.ParquetFile(pa.BufferReader(store.get(files(store)[0]))).metadata
+    default_store = MemoryStore()
+    build_cube(data, CUBE, default_store)
+    default = pq.ParquetFile(pa.BufferReader(default_store.get(files(default_store)[0]))).metadata
     assert (small.num_row_groups, small.row_group(0).column(0).compression) == (3, "SNAPPY")
     assert default.num_row_groups == 1
 

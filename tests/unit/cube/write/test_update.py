@@ -204,7 +204,7 @@ def test_a_condition_that_matches_nothing_removes_nothing(store, names):  # cube
         (C("p") == 0, None, InvalidInput, ["e", "p"]),
         (C("p") == 0, ["u", "t"], InvalidInput, ["t, u"]),
         (C("p") == 0, [1], InvalidType, ["1"]),
-        (C("p") == 0.5, ["seed"], InvalidType, ["p", "seed"]),
+        (C("p") == "a", ["seed"], InvalidType, ["p", "seed"]),
     ],
 )
 def test_a_wrong_removal_changes_nothing(store, conditions, names, error, words):  # cube 150, 151, 153

