@@ -99,7 +99,8 @@ def queries(cube: Cube, store: Store, conditions: IntoConditions, data: dict[str
     assert_type(plan_cube_query(cube, store, datasets=data), QueryPlan)
     assert_type(open_cube("sales", "hfs:///data", as_of=dt.datetime(2024, 5, 1)), Cube)
     query_cube(cube, store, (C("x") > 1) & C("p").isin(["DE"]), {"seed"}, ("x",), "i1", ["v1"], as_of="2024-05-01")
-    query_cube(cube, store, "x > 1")  # error: arg-type
+    query_cube(cube, store, "x > 1 AND p IN ('DE', 'AT')", as_of="2024-05-01")
+    query_cube(cube, store, 18)  # error: arg-type
     query_cube(cube, store, payload_columns=18)  # error: arg-type
     query_cube(cube, store, as_of=2024)  # error: arg-type
     query_cube(cube, store, columns=["v1"])  # error: call-arg
