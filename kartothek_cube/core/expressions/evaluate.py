@@ -205,12 +205,12 @@ def _possible(bounds: Bounds, clause: Clause) -> Mask:
         is_constant = _to_numpy(pc.fill_null(pc.equal(bounds.minimum, bounds.maximum), False))
         certain = is_constant & matching_values(bounds.minimum, opposite)
         return ~(certain if accepts_null(opposite) else certain & ~bounds.has_null)
-    unknown = _unknown(bounds)
-    possible = unknown | (bounds.has_null if accepts_null(clause) else False)
     if clause.op in ("==", "in"):
-        return possible | may_hold(bounds, _constants_as(clause, bounds.minimum.type))
-    # An order holds for some value if it holds for the least or the greatest one.
-    return possible | matching_values(bounds.minimum if clause.op in ("<", "<=") else bounds.maximum, clause)
+        possible = may_hold(bounds, _constants_as(clause, bounds.minimum.type))
+    else:  # an order holds for some value if it holds for the least or the greatest one
+        side = bounds.minimum if clause.op in ("<", "<=") else bounds.maximum
+        possible = _unknown(bounds) | matching_values(side, clause)
+    return possible | bounds.has_null if accepts_null(clause) else possible
 
 
 def may_hold(bounds: Bounds, ascending: pa.Array) -> Mask:

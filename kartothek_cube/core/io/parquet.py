@@ -285,6 +285,13 @@ def _matching_groups(source: ParquetSource, schema: pa.Schema, predicates: Predi
 
 
 def _group_bounds(source: ParquetSource, column: str, data_type: pa.DataType) -> Bounds | None:
+    bounds = source.footer.bounds
+    if (column, data_type) not in bounds:
+        bounds[column, data_type] = _stored_bounds(source, column, data_type)
+    return bounds[column, data_type]
+
+
+def _stored_bounds(source: ParquetSource, column: str, data_type: pa.DataType) -> Bounds | None:
     descriptor = source.metadata.schema.column(source.positions[column][0])
     if descriptor.path != column or pa.types.is_null(data_type):  # nested, or nothing to compare
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -14,16 +14,15 @@ import pyarrow.parquet as pq
 
 from kartothek_cube.core.io._fast.footer_check import check_chunks, check_first_codec
 from kartothek_cube.core.io.file_format import readable
+from kartothek_cube.core.io.parquet_footer import ParquetFooter, file_state, keep_footer, kept_footer
 from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Span, Store
 
 __all__ = [
     "ParquetSource",
-    "check_rows",
     "chunk_spans",
     "column_bounds",
-    "column_positions",
     "column_statistics",
     "first_codec",
     "open_file",
@@ -31,9 +30,6 @@ __all__ = [
     "unpacked_bytes",
 ]
 
-# Rows that any file may claim, and further ones for each of its bytes. Columns that a file lacks
-# are filled with nulls, so a false number of rows would take memory at once.
-_ROWS, _ROWS_PER_BYTE = 2**27, 2**16
 # The least that a value takes in memory, whatever the footer says.
 _NUMBER, _TEXT = 8, 16
 # Not buffered by Arrow: `_DistantFile` fetches the needed bytes of a remote file in one request.
@@ -51,52 +47,6 @@ _LARGEST_BUFFER = 8 * 2**20
 # Below that many rows, finding repeated texts costs more than it saves.
 _MANY_ROWS = 32_768
 _CHECKED_ROWS = 65_536
-
-
-def check_rows(metadata: pq.FileMetaData, size: int) -> list[int]:
-    """The number of rows of each row group; ``size`` is that of the file.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        If the numbers contradict each other, or no file of this size can hold so many rows.
-    """
-    rows = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
-    if sum(rows) != metadata.num_rows or min(rows, default=0) < 0 or metadata.num_rows > _ROWS + size * _ROWS_PER_BYTE:
-        raise pa.ArrowInvalid(
-            f"Its footer says that {size:,} bytes hold {metadata.num_rows:,} rows, and its row groups {rows[:5]}"
-        )
-    return rows
-
-
-def column_positions(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, range]:
-    """Positions of the chunks of each column in a row group; a nested column has several.
-
-    Names are ambiguous: "a.b" may be a column or a part of one.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        If the schema has other columns than the row groups.
-    """
-    # Every column has at least one chunk, so equal numbers mean that none is nested.
-    counts = [1] * len(schema) if metadata.num_columns == len(schema) else [_leaves(t) for t in schema.types]
-    if sum(counts) != metadata.num_columns:
-        raise pa.ArrowInvalid(f"Its schema has {sum(counts):,} columns where it has {metadata.num_columns:,}")
-    return {
-        name: range(end - count, end) for name, count, end in zip(schema.names, counts, accumulate(counts), strict=True)
-    }
-
-
-def _leaves(data_type: pa.DataType) -> int:
-    """The number of primitive columns that a column of this type is stored as."""
-    if isinstance(data_type, pa.BaseExtensionType):
-        return _leaves(data_type.storage_type)
-    if pa.types.is_map(data_type):
-        return _leaves(data_type.key_type) + _leaves(data_type.item_type)
-    if pa.types.is_struct(data_type):
-        return sum(_leaves(field.type) for field in data_type)
-    return _leaves(data_type.value_type) if hasattr(data_type, "value_type") else 1
 
 
 def first_codec(source: ParquetSource) -> str | None:
@@ -181,16 +131,12 @@ class ParquetSource:
 
     is_near = True
 
-    def __init__(self, handle: pa.NativeFile, size: int) -> None:
+    def __init__(self, handle: pa.NativeFile, size: int, footer: ParquetFooter | None = None) -> None:
         self._handle = handle
-        self._file = pq.ParquetFile(handle, **_READER)
+        self._file = pq.ParquetFile(handle, metadata=None if footer is None else footer.metadata, **_READER)
         self.size = size
-        self.metadata = self._file.metadata
-        self.schema = self._file.schema_arrow
-        if len({*self.schema.names}) != len(self.schema.names):
-            raise pa.ArrowInvalid(f"Its columns do not have different names: {self.schema.names}")
-        self._rows = check_rows(self.metadata, size)
-        self.positions = column_positions(self.metadata, self.schema)
+        self.footer = ParquetFooter(self._file, size) if footer is None else footer
+        self.metadata, self.schema, self.positions = self.footer.metadata, self.footer.schema, self.footer.positions
 
     def expect(self, groups: Sequence[int], columns: Iterable[str]) -> None:
         """Announce what may be read in several steps; if it is little, a remote file fetches it."""
@@ -260,7 +206,7 @@ class ParquetSource:
 
     def rows(self, groups: Iterable[int]) -> int:
         """The number of rows of these row groups."""
-        return sum(self._rows[g] for g in groups)
+        return sum(self.footer.rows[g] for g in groups)
 
     def chunks(self, groups: Sequence[int], columns: set[str]) -> list[list[Any]]:
         """For each of these row groups the chunks of some columns, in the order of the file.
@@ -274,14 +220,23 @@ class ParquetSource:
         positions = self._indices(names)
         if not positions or not groups:
             return [[] for _ in groups]
-        # Before anything else asks for the chunks: Arrow's accessors end the process at a damaged
-        # chunk, while reading raises an error.
+        self.check_chunks(groups, names)
+        return [list(map(self.metadata.row_group(g).column, positions)) for g in groups]
+
+    def check_chunks(self, groups: Sequence[int], columns: Sequence[str]) -> None:
+        """Check chunks before anything asks for them.
+
+        Arrow's accessors end the process at a damaged chunk, while reading raises an error.
+        """
+        positions = self._indices(columns)
+        if self.footer.is_checked(groups, positions):
+            return
         if uses_fast_paths():
             check_chunks(self.metadata, self.size, groups, positions)
         else:
             file = pq.ParquetFile(self._handle, metadata=self.metadata, buffer_size=_BUFFER, **_READER)
-            deque(self._decoded_batches(file, groups, names, _CHECKED_ROWS), maxlen=0)
-        return [list(map(self.metadata.row_group(g).column, positions)) for g in groups]
+            deque(self._decoded_batches(file, groups, columns, _CHECKED_ROWS), maxlen=0)
+        self.footer.set_checked(groups, positions)
 
     def packed(self, span: Span) -> bytes:
         """Bytes of the file as they are."""
@@ -446,7 +401,20 @@ def open_file(store: Store, key: str, dataset: str | None, *, tail: int = _TAIL)
                 ParquetSource(pa.BufferReader(footer), size) if is_whole else _DistantSource(store, key, footer, size)
             )
         else:
-            handle = stack.enter_context(_LOCAL.open_input_file(path))
-            source = ParquetSource(handle, handle.size())
+            source = _open_local(path, stack)
         record(files_read=1, bytes_read=source.size)
         yield source
+
+
+def _open_local(path: str, stack: ExitStack) -> ParquetSource:
+    # A file may be replaced at any time: only if it was not, it is known to be the one that opened.
+    before = file_state(path)
+    handle = stack.enter_context(_LOCAL.open_input_file(path))
+    state = file_state(path)
+    if state != before:
+        return ParquetSource(handle, handle.size())
+    footer = kept_footer(path, state)
+    source = ParquetSource(handle, state.size, footer)
+    if footer is None:
+        keep_footer(path, state, source.footer)
+    return source

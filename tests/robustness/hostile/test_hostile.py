@@ -20,8 +20,9 @@ from kartothek_cube import options
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
 from kartothek_cube.core.dataset.maintain import delete_dataset, garbage_collect_dataset
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow
+from kartothek_cube.core.io.parquet_footer import check_rows, column_positions
 from kartothek_cube.core.io.parquet_format import ParquetFormat
-from kartothek_cube.core.io.parquet_source import check_rows, column_positions, column_statistics, open_file
+from kartothek_cube.core.io.parquet_source import column_statistics, open_file
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import check_user_metadata, decompress, parse_document, render_document
 from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices

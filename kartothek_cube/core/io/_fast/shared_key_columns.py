@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.io._fast.footer_check import check_chunks
 from kartothek_cube.core.io.parquet import FoundRows, read_found, read_matching, with_runtime_filter
 from kartothek_cube.core.io.parquet_source import ParquetSource, chunk_spans, open_file
 from kartothek_cube.core.io.reader import FileRequest, with_constants
@@ -107,7 +106,7 @@ def _has_same_bytes(source: ParquetSource, encoded: EncodedColumns) -> bool:
     if rows != encoded.rows or positions is None:
         return False
     try:
-        check_chunks(source.metadata, source.size, range(len(rows)), positions)
+        source.check_chunks(range(len(rows)), encoded.columns)
         layout, spans = _layout(source, encoded.columns, positions)
         return layout == encoded.layout and all(
             source.packed(span) == chunk for span, chunk in zip(spans, encoded.chunks, strict=True)

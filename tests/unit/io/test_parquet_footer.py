@@ -1,0 +1,114 @@
+"""Footers of local files, which are kept for the next who opens the file."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.io import parquet_footer
+from kartothek_cube.core.io.parquet import open_file, read_parquet_inside
+from kartothek_cube.core.io.parquet_footer import _KEPT_BYTES, _KeptFooters, file_state
+from kartothek_cube.core.stores.open import open_store
+
+KEY = "d/table/part.parquet"
+LONG_AGO = 1_600_000_000
+
+
+@pytest.fixture
+def store(tmp_path):
+    return open_store(f"hfs://{tmp_path}")
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / KEY
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def write(path, values, seconds=LONG_AGO):
+    """A file of two row groups that was written at some time."""
+    pq.write_table(pa.table({"x": values, "v1": values}), path, row_group_size=-(-len(values) // 2))
+    os.utime(path, (seconds, seconds))
+
+
+def footer_of(store):
+    with open_file(store, KEY, "d") as source:
+        return source.footer
+
+
+def values_of(store, predicates=None):
+    schema = pa.schema([("x", pa.int64()), ("v1", pa.int64())])
+    return read_parquet_inside(store, KEY, "d", ["v1"], schema, predicates)[0].column("v1").to_pylist()
+
+
+def test_a_footer_is_read_once(store, path):
+    write(path, [1, 2, 3, 4])
+    assert footer_of(store) is footer_of(store)
+    assert values_of(store) == values_of(store) == [1, 2, 3, 4]
+
+
+def test_the_footer_of_a_file_that_may_still_be_written_is_read_again(store, path):
+    write(path, [1, 2, 3, 4], seconds=time.time())
+    assert footer_of(store) is not footer_of(store)
+
+
+def test_a_replaced_file_is_read_as_it_is_now(store, path):
+    write(path, [1, 2, 3, 4])
+    assert values_of(store, ((Clause("x", ">", 3),),)) == [4]
+    other = path.with_name("other")
+    write(other, [7, 8, 9, 9, 9], seconds=LONG_AGO)
+    other.replace(path)
+    assert values_of(store, ((Clause("x", ">", 8),),)) == [9, 9, 9]
+
+
+def test_a_file_that_changed_in_its_place_is_read_as_it_is_now(store, path):
+    write(path, [1, 2, 3, 4])
+    assert values_of(store) == [1, 2, 3, 4]
+    size, inode = path.stat().st_size, path.stat().st_ino
+    write(path, [5, 6, 7, 8], seconds=LONG_AGO + 1)
+    assert (path.stat().st_size, path.stat().st_ino) == (size, inode)
+    assert values_of(store, ((Clause("x", ">", 7),),)) == [8]
+
+
+def test_a_file_that_is_replaced_while_it_opens_is_not_kept(store, path, monkeypatch):
+    write(path, [1, 2, 3, 4])
+    states = iter([file_state(str(path))._replace(inode=0), file_state(str(path))])
+    monkeypatch.setattr("kartothek_cube.core.io.parquet_source.file_state", lambda _path: next(states))
+    first = footer_of(store)
+    monkeypatch.undo()
+    assert footer_of(store) is not first
+
+
+def test_bounds_and_checks_are_kept_by_column_and_row_group(store, path):
+    write(path, [1, 2, 3, 4])
+    with open_file(store, KEY, "d") as source:
+        source.chunks([0], {"x"})
+        footer = source.footer
+    assert footer.is_checked([0], [0])
+    assert not footer.is_checked([0, 1], [0])
+    assert not footer.is_checked([0], [0, 1])
+    assert values_of(store, ((Clause("x", ">", 1),),)) == [2, 3, 4]
+    assert footer_of(store) is footer
+    assert footer.is_checked([0, 1], [0])
+    assert footer.bounds["x", pa.int64()].maximum.to_pylist() == [2, 4]
+
+
+def test_the_footers_that_were_used_last_are_kept(store, path):
+    write(path, [1, 2, 3, 4])
+    footer, state, kept = footer_of(store), file_state(str(path)), _KeptFooters()
+    room = _KEPT_BYTES // parquet_footer._nbytes(footer)
+    for i in range(room):
+        kept.put(str(i), state, footer)
+    assert kept.get("0", state) is footer
+    kept.put("one more", state, footer)
+    assert kept.get("0", state) is footer
+    assert kept.get("1", state) is None
+    kept.put("0", state._replace(inode=0), footer)
+    assert kept.get("0", state) is None
+    assert kept.get("2", state) is footer
