@@ -14,7 +14,8 @@ from typing import Any
 import pandas as pd
 from airflow.sdk import Asset, dag, task
 
-from kartothek_cube import C, Cube, append_to_cube, build_cube, cube_history, list_cubes, query_cube
+import kartothek_cube
+from kartothek_cube import C, Cube, append_to_cube, build_cube, cube_history, list_cubes
 
 STORE = os.environ.get("SALES_STORE", "hfs://sales-store")
 CUBE = Cube(["PRODUCT_ID", "DAY"], ["COUNTRY"], "sales")
@@ -35,7 +36,7 @@ def load_day(store: str, day: str) -> str:
 
 def units_by_country(store: str, day: str, commit: str) -> dict[str, int]:
     """A figure of the state that a commit left."""
-    (rows,) = query_cube(CUBE, store, C("DAY") == day, as_of=commit)
+    rows = kartothek_cube.open(CUBE, store).query(C("DAY") == day, as_of=commit)
     return rows.groupby("COUNTRY")["UNITS"].sum().to_dict()
 
 

@@ -27,7 +27,7 @@ from typing import Any
 import pandas as pd
 from kedro.io import AbstractDataset
 
-from kartothek_cube import open_cube, query_cube
+import kartothek_cube
 from kartothek_cube.api.dataset import (
     list_datasets,
     read_table,
@@ -93,9 +93,7 @@ class CubeQuery(AbstractDataset[None, pd.DataFrame]):
 
     def load(self) -> pd.DataFrame:
         """Ask."""
-        cube = open_cube(self.cube, self.store)
-        (found,) = query_cube(cube, self.store, self.conditions, payload_columns=self.columns)
-        return found
+        return kartothek_cube.open(self.cube, self.store).query(self.conditions, payload_columns=self.columns)
 
     def save(self, data: None) -> None:
         """Refuse."""

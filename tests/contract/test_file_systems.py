@@ -169,6 +169,18 @@ def test_only_what_can_swap_says_so(tmp_path):
     assert bucket.is_remote
 
 
+def test_a_memory_that_is_not_shared_is_one_place_whatever_it_holds():
+    if "global_store" not in inspect.signature(fsspec.get_filesystem_class("memory")).parameters:
+        pytest.skip("this release has one memory for all")
+    one, other = (fsspec.filesystem("memory", global_store=False, skip_instance_cache=True) for _ in range(2))
+    before = open_store(one, path="trial")
+    before.put("d/key", b"1")
+    after = open_store(one, path="trial")
+    assert before == after
+    assert before._files._lock is after._files._lock
+    assert open_store(other, path="trial") != before
+
+
 def test_what_cannot_commit_says_so_before_anything_is_written_and_names_the_way_out():
     fs, folder = UnsafeFiles(), memory_path()
     store = open_store(fs, path=folder)

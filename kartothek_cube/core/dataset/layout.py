@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import pyarrow.types as pt
@@ -112,14 +112,14 @@ def set_layout(
 
         def change(base: Snapshot) -> Change:
             layout = replace(layout_of(base.document.metadata, base.uuid), **given)  # type: ignore[arg-type]
-            _check_layout(layout, base)
+            _check_layout(layout, base, given)
             return replace(_unchanged(base), records=layout.record())
 
         return _committed(dataset_uuid, store, change)
 
 
-def _check_layout(layout: DatasetLayout, base: Snapshot) -> None:
-    if layout.sort_by:
+def _check_layout(layout: DatasetLayout, base: Snapshot, given: Collection[str]) -> None:
+    if layout.sort_by and "sort_by" in given:
         check_columns(Clustering(layout.sort_by), base)
     if layout.bucket_by and layout.num_buckets is None:
         raise InvalidInput(

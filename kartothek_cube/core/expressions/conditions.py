@@ -328,7 +328,8 @@ def write_predicate_as_cube_condition(predicate: Sequence[Any]) -> Condition:
             f"Please use predicates consisting of exactly 3 entries: (column, operator, value). Got {predicate!r}."
         )
     column, op, value = predicate
-    for constant in value if op in ("in", "not in") else (value,):
+    value = converter_tuple(value) if op in ("in", "not in") else value
+    for constant in value if isinstance(value, tuple) else (value,):
         if not isinstance(constant, (str, int, float, dt.date, Decimal, np.generic, pa.Scalar)):
             raise InvalidType(
                 "A predicate takes str, int, float, Decimal, bool, date or timestamp, "

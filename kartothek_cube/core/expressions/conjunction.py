@@ -418,6 +418,7 @@ class Conjunction(Restriction):
 
 # --- texts of users -------------------------------------------------------------------------------
 
+_RULE = "conditions are joined by &, and there is no or"
 _JOINED = re.compile(r"\s(?:and|or|[|]+)\s+(\S+?)\s*(?:[=!<>]|in\b|not\s+in\b)", re.IGNORECASE)
 
 
@@ -443,22 +444,29 @@ def conditions_in(text: str, types: Mapping[str, pa.DataType]) -> Conjunction:
     for column, op, given in conjunction.predicate or ():
         for value in given if isinstance(given, tuple) else (given,):
             if doubt := _doubt(value, text, types):
-                raise InvalidInput(
-                    f'Condition "{column} {op} {given}": {doubt}. For the text, write {value!r} in quotes.'
-                )
+                raise InvalidInput(f'Condition "{column} {op} {given}": {doubt}.')
     return conjunction
 
 
 def _doubt(value: object, text: str, columns: Collection[str]) -> str | None:
-    """Why an unquoted text may not be meant as a value."""
-    if not isinstance(value, str) or f"'{value}'" in text or f'"{value}"' in text:
+    """Why a text may not be meant as a value."""
+    if not isinstance(value, str):
         return None
-    if value.casefold() == "null" or value == "None":
-        return "nothing can be compared with a null"
-    if value in columns:
-        return "a column is compared with a value, not with another column"
-    joined = _JOINED.search(value)
-    return "conditions are joined by &, and there is no or" if joined is not None and joined[1] in columns else None
+    quote = next((quote for quote in "'\"" if f"{quote}{value}{quote}" in text), None)
+    if quote is not None:
+        is_ended = re.search(rf"{quote}\s*(?:,|[|&]|(?:and|or)\s)", value, re.IGNORECASE)
+        return f"{_RULE}, and several values are in (...)" if is_ended else None
+    if value.startswith(("<", ">", "=", "!")):
+        doubt = "the operators are == != < <= > >="
+    elif value.casefold() == "null" or value == "None":
+        doubt = "nothing can be compared with a null"
+    elif value in columns:
+        doubt = "a column is compared with a value, not with another column"
+    elif (joined := _JOINED.search(value)) is not None and joined[1] in columns:
+        doubt = _RULE
+    else:
+        return None
+    return f"{doubt}. For the text, write {value!r} in quotes"
 
 
 def conjunction_of(conditions: IntoConditions, types: Mapping[str, pa.DataType]) -> Conjunction:

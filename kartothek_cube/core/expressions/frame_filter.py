@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,10 +86,11 @@ def _as_timestamp(value: object, column: str) -> Any:
         return value
     import pandas as pd
 
-    try:
-        return pd.Timestamp(value)
-    except ValueError as error:
-        raise InvalidInput(
-            f"Cannot compare column {column!r} with {value!r}, which is no timestamp. "
-            "Write it as 2024-12-31 or 2024-12-31 23:59:59."
-        ) from error
+    with suppress(ValueError):
+        moment = pd.Timestamp(value)
+        if not pd.isna(moment):
+            return moment
+    raise InvalidInput(
+        f"Cannot compare column {column!r} with {value!r}, which is no timestamp. "
+        "Write it as 2024-12-31 or 2024-12-31 23:59:59."
+    )

@@ -7,11 +7,13 @@ import hashlib
 import pickle
 import re
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 from urllib.parse import quote
+from uuid import uuid4
 
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.stores.atomic import digest
@@ -50,6 +52,9 @@ _READ_ONLY = frozenset({"data", "gist", "git", "github", "http", "https", "libar
 _TIMED = frozenset({*_BUCKETS, *_IN_MEMORY, "hdfs", "sftp"})
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 _LOCKS: dict[Hashable, threading.RLock] = {}
+# Places of memories that are not shared, by the id of the file system.
+_MEMORIES: dict[int, tuple[weakref.ReferenceType[object], str]] = {}
+_MEMORY_LOCK = threading.Lock()
 
 Found: TypeAlias = tuple[str, Entry | None]
 """A path, and what a listing says of it; None for a folder."""
@@ -108,7 +113,7 @@ class Files(ABC):
     def __init__(self, fs: Any, protocol: str) -> None:
         self.fs, self.protocol = fs, protocol
         self.is_shared_memory = protocol == "memory" and getattr(fs, "global_store", True)
-        self.place: Hashable = protocol if self.is_shared_memory else _token(fs)
+        self.place: Hashable = protocol if self.is_shared_memory else _place_of(fs, protocol)
         self.writable = protocol not in _READ_ONLY and (protocol != "zip" or getattr(fs, "mode", "r") != "r")
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -256,8 +261,14 @@ class ArrowFiles(Files):
             yield info.path, None if is_folder else Entry("", info.size, info.mtime)
 
 
-def _token(fs: object) -> Hashable:
+def _place_of(fs: object, protocol: str) -> Hashable:
     """Equal for file systems made with the same arguments, also in another process."""
+    if protocol == "memory":  # its files are not those of an equal one
+        with _MEMORY_LOCK:
+            known = _MEMORIES.get(id(fs))
+            if known is None or known[0]() is not fs:
+                known = _MEMORIES[id(fs)] = weakref.ref(fs), uuid4().hex
+            return known[1]
     try:
         # The digest, because the arguments may be credentials.
         return hashlib.sha256(pickle.dumps(fs)).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,7 +77,7 @@ def _cast(value: object, data_type: pa.DataType) -> Any:
     plain: Any = value.as_py() if isinstance(value, pa.Scalar) else value
     if isinstance(plain, np.generic):
         # The item of a datetime64 in nanoseconds would be an integer.
-        plain = plain.astype("datetime64[us]") if isinstance(plain, np.datetime64) else plain.item()
+        plain = pa.scalar(plain).cast(pa.timestamp("us")).as_py() if isinstance(plain, np.datetime64) else plain.item()
     is_number = isinstance(plain, (int, float))
     if is_number and (pa.types.is_temporal(data_type) or (pa.types.is_boolean(data_type) and plain not in (0, 1))):
         raise pa.ArrowInvalid("a number")
@@ -90,8 +91,16 @@ def _cast(value: object, data_type: pa.DataType) -> Any:
         # Without a type Arrow takes an integer for int64, which is too narrow for uint64.
         return pa.scalar(int(plain), data_type).as_py()
     if pa.types.is_date(data_type):
-        return pa.scalar(plain).cast(pa.timestamp("us")).cast(pa.date32()).as_py()
+        return _day(plain)
     return pa.scalar(plain).cast(data_type).as_py()
+
+
+def _day(value: Any) -> dt.date:
+    """The date that a date, its text, or a midnight without a zone is."""
+    moment = pa.scalar(value).cast(pa.timestamp("us")).as_py()
+    if getattr(value, "tzinfo", None) is not None or moment.time() != dt.time():
+        raise pa.ArrowInvalid("a moment")
+    return moment.date()
 
 
 def labels_in_scope(snapshot: Snapshot, scope: Scope) -> pa.Array:

@@ -226,14 +226,14 @@ def _sorted(request: WriteRequest, table: str, rows: pa.Table) -> pa.Table:
     if not request.sort_columns:
         return rows
     missing = sorted(set(request.sort_columns) - set(rows.column_names))
-    if missing and request.sorts_as_recorded:
+    nested = [f.name for f in rows.schema if f.name in request.sort_columns and pa.types.is_nested(f.type)]
+    if (missing or nested) and request.sorts_as_recorded:
         return rows  # whether the rows may lack these columns is for the schema to say
     if missing:
         raise UnknownColumn(
             f"sort_partitions_by: table {table!r} of dataset {request.uuid!r} has no columns {missing}, "
             f"only {rows.column_names}."
         )
-    nested = [c for c in request.sort_columns if pa.types.is_nested(rows.schema.field(c).type)]
     if nested:
         raise Unsupported(
             f"sort_partitions_by: the columns {nested} of dataset {request.uuid!r} hold lists or structs, "

@@ -17,7 +17,7 @@ from kartothek_cube.core.arrow.difference import CHANGE_TYPE
 from kartothek_cube.core.dataset.changes import read_dataset_changes
 from kartothek_cube.core.dataset.history import history
 from kartothek_cube.core.dataset.scan_plan import plan_table_scan
-from kartothek_cube.core.expressions.conjunction import Conjunction
+from kartothek_cube.core.expressions.conjunction import conditions_in
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.snapshots.loader import load_snapshot
@@ -162,7 +162,7 @@ class Explain:
             view = view_of(options)
             if isinstance(view, CubeView):
                 types = {f.name: f.type for f in view.schema(None)}
-                wanted = Conjunction.from_string(options.conditions, types) if options.conditions else None
+                wanted = conditions_in(options.conditions, types) if options.conditions else None
                 text = plan_cube_query(view.cube, view.store, wanted, dict(view.datasets)).explain()
             else:
                 clauses = [(c.column, c.op, c.value) for c in view.clauses(options.conditions)]

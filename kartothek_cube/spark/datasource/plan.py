@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from kartothek_cube.core.dataset.reference import DatasetRef, dataset_ref
-from kartothek_cube.core.expressions.conjunction import Conjunction, condition_class
+from kartothek_cube.core.expressions.conjunction import Conjunction, condition_class, conditions_in
 from kartothek_cube.core.expressions.predicates import Clause, Predicates, parse_predicates
 from kartothek_cube.core.io.reader import FileRequest
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
@@ -82,7 +82,7 @@ def parse_conditions(conditions: str | None, schema: pa.Schema) -> Sequence[Clau
     """The clauses of a text on columns of these types."""
     if conditions is None:
         return ()
-    return Conjunction.from_string(conditions, {f.name: f.type for f in schema}).clauses
+    return conditions_in(conditions, {f.name: f.type for f in schema}).clauses
 
 
 def predicates_of(clauses: Sequence[Clause]) -> Predicates | None:

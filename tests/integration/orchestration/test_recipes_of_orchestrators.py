@@ -171,3 +171,4 @@ class TestAirflow:
         for _ in range(2):
             commit = dags.load_day(store, "2024-05-01")
         assert dags.units_by_country(store, "2024-05-01", commit) == {"DE": 12, "FR": 2}
+        assert dags.units_by_country(store, "2024-05-03", commit) == {}

@@ -181,3 +181,11 @@ def test_a_machine_without_java_is_a_problem_if_there_is_spark(monkeypatch):
 
     monkeypatch.setattr(java, "java_home", absent)
     assert problems(doctor.machine_checks())["Java"] == "There is no Java."
+
+    def client_alone(package):
+        if package == "pyspark":
+            raise PackageNotFoundError(package)
+        return version(package)
+
+    monkeypatch.setattr(doctor, "version", client_alone)  # of Sail: it has the same modules
+    assert "Java" not in {check.name for check in doctor.machine_checks()}

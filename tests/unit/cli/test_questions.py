@@ -25,6 +25,8 @@ TYPES = {"p": pa.int64(), "s": pa.string(), "q": pa.string()}
         ("s == a or p > 3", "conditions are joined by &, and there is no or"),
         ("s > a and q < b", "conditions are joined by &, and there is no or"),
         ("s == a || p in b", "conditions are joined by &, and there is no or"),
+        ("s <> '001'", "the operators are == != < <= > >="),
+        ("s => 'M'", "the operators are == != < <= > >="),
     ],
 )
 def test_a_text_without_quotes_that_may_be_meant_otherwise_is_refused(text, doubt):
@@ -38,6 +40,14 @@ def test_a_text_without_quotes_that_may_be_meant_otherwise_is_refused(text, doub
 def test_quotes_make_it_a_text(value, quote):
     (condition,) = conditions_in(f"s == {quote}{value}{quote}", TYPES).conditions
     assert condition.value == value
+
+
+@pytest.mark.parametrize("text", ["s > 'a' and q < 'b'", "s == 'a' or q in ('b')", "s == 'DE', 'FR'", 's == "a" | q == "b"'])
+def test_a_quoted_text_ends_at_its_quote(text):
+    with pytest.raises(ValueError, match=r"joined by &, and there is no or, and several values are in \(\.\.\.\)"):
+        conditions_in(text, TYPES)
+    (condition,) = conditions_in("s == 'O'Neil'", TYPES).conditions
+    assert condition.value == "O'Neil"
 
 
 @pytest.mark.parametrize("value", ["none", "Null Co", "black or white", "O'Neil", "salt and p", "nullable"])

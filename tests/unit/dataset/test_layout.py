@@ -240,6 +240,18 @@ def test_a_compaction_with_rewrite_writes_single_files_anew(store):
         compact_dataset(UUID, store, rewrite="yes")
 
 
+def test_a_recorded_order_is_in_the_way_of_no_other_call(store):
+    tables = {"a": ROWS, "b": ROWS.drop_columns("v1")}
+    store_dataframes_as_dataset(store, "tables", [], metadata_version=4)
+    update_dataset_from_dataframes([tables], store, "of_two_tables", sort_partitions_by="x")
+    set_layout("of_two_tables", store, compression="ZSTD")
+    assert layout(store, "of_two_tables").compression == "ZSTD"
+    set_layout(UUID, store, sort_by="x")
+    lists = pa.table({"x": [[3], [1]], "p": [1, 1]})
+    store_dataframes_as_dataset(store, UUID, [lists], overwrite=True)
+    assert values(store, "x") == [[[3], [1]]]
+
+
 def test_datasets_of_a_cube_have_a_layout_of_their_own(store):
     cube = Cube(["x"], ["p"], "cube")
     build_cube({"seed": ROWS, "other": pa.table({"x": [1], "p": [1], "v2": [1]})}, cube, store)

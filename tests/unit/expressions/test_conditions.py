@@ -835,6 +835,15 @@ def test_predicates_become_conditions_with_their_exact_values(compare, cls, op, 
 def test_predicates_with_in_become_isin():
     assert write_predicate_as_cube_condition(("x", "in", [1, 2])) == C("x").isin([1, 2])
     assert write_predicate_as_cube_condition(("x", "not in", [1, 2])) == C("x").isnotin([1, 2])
+    assert write_predicate_as_cube_condition(("x", "not in", (i for i in (1, 2)))) == C("x").isnotin([1, 2])
+    assert write_predicate_as_cube_condition(("x", "in", 1)) == C("x").isin([1])
+
+
+@pytest.mark.parametrize("text", ["", "nan", "NaT", "then"])
+def test_a_text_that_is_no_moment_selects_nothing_by_mistake(text):
+    frame = pd.DataFrame({"t": pd.to_datetime(["2024-05-01"])})
+    with pytest.raises(InvalidInput, match="no timestamp"):
+        (C("t") != text).filter_df(frame)
 
 
 def test_one_inner_list_of_predicates_becomes_a_tuple_of_conditions():
