@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import click

@@ -15,7 +15,7 @@ from kartothek_cube.core.commit.commit import check_store_can_commit, commit_cha
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.metadata.file_statistics import FileStatistics, file_names, gather
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.runtime.executor import THREADS, map_files
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -116,7 +116,8 @@ def _missing_statistics(store: Store, base: Snapshot, columns: Sequence[str] | N
     for table, files in base.partitions.files.items():
         schema = base.schemas[table]
         # New statistics of a file replace those that it has.
-        wanted = [c for c in dict.fromkeys([*known.columns, *chosen]) if c in schema.names]
+        present = [c for c in dict.fromkeys([*known.columns, *chosen]) if c in schema.names]
+        wanted = [c for c in present if has_bounds(schema.field(c).type)]
         names = file_names(files, base.uuid)
         of_files = known.of_files(names)
         is_missing = of_files.rows.is_null().to_numpy(zero_copy_only=False)
@@ -132,7 +133,8 @@ def _missing_statistics(store: Store, base: Snapshot, columns: Sequence[str] | N
 
 
 def _columns_to_build(base: Snapshot, columns: Sequence[str] | None) -> list[str]:
-    types = {f.name: f.type for schema in base.schemas.values() for f in schema if f.name not in base.partition_keys}
+    names = {name for schema in base.schemas.values() for name in schema.names}
+    types = {name: type_of_column(base.schemas, name, base.uuid) for name in names.difference(base.partition_keys)}
     if columns is None:
         return columns_with_bounds(pa.schema(types))
     for column in columns:

@@ -457,8 +457,8 @@ def _doubt(value: object, text: str, columns: Collection[str]) -> str | None:
         is_ended = re.search(rf"{quote}\s*(?:,|[|&]|(?:and|or)\s)", value, re.IGNORECASE)
         return f"{_RULE}, and several values are in (...)" if is_ended else None
     if value.startswith(("<", ">", "=", "!")):
-        doubt = "the operators are == != < <= > >="
-    elif value.casefold() == "null" or value == "None":
+        return "the operators are == != < <= > >=; a text that begins so stands in quotes"
+    if value.casefold() == "null" or value == "None":
         doubt = "nothing can be compared with a null"
     elif value in columns:
         doubt = "a column is compared with a value, not with another column"

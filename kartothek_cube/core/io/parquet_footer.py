@@ -119,12 +119,14 @@ class FileState(NamedTuple):
     inode: int
     size: int
     modified_ns: int
+    # Tools that copy a directory set the modification time back.
+    changed_ns: int
 
 
 def file_state(path: str) -> FileState:
     """The state of a file now."""
     found = Path(path).stat()
-    return FileState(found.st_ino, found.st_size, found.st_mtime_ns)
+    return FileState(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 class _KeptFooters:
@@ -174,5 +176,5 @@ def kept_footer(path: str, state: FileState) -> ParquetFooter | None:
 
 def keep_footer(path: str, state: FileState, footer: ParquetFooter) -> None:
     """Keep a footer for the next who opens the file, unless the file may still be written."""
-    if time.time_ns() - state.modified_ns > _SETTLED_NS:
+    if time.time_ns() - max(state.modified_ns, state.changed_ns) > _SETTLED_NS:
         _kept.put(path, state, footer)

@@ -42,7 +42,8 @@ def known_rows(statistics: FileStatistics) -> int | None:
 def column_ranges(statistics: FileStatistics, fields: Iterable[pa.Field]) -> dict[str, ColumnRange]:
     """The ranges of these columns; ``statistics`` has a row for each file.
 
-    A column is left out if a file with values has no bounds, or no file has values.
+    A column is left out if a file with values has no bounds, no file has values, or Python has no
+    such moment.
     """
     ranges = {}
     for field in fields:
@@ -55,12 +56,16 @@ def column_ranges(statistics: FileStatistics, fields: Iterable[pa.Field]) -> dic
         if not len(places) or lower.null_count or upper.null_count:
             continue
         least, greatest = pc.min(lower), pc.max(upper)
-        minimum, maximum = least.as_py(), greatest.as_py()
+        try:
+            minimum, maximum = least.as_py(), greatest.as_py()
+        except (OverflowError, ValueError):  # outside of Python's datetime
+            continue
         if pa.types.is_string(field.type):
             is_exact = statistics.is_exact(field.name)[places.to_numpy()]
             if len(minimum) >= _CUT and not is_exact[pc.index(lower, least).as_py()]:
                 minimum = f"{minimum}…"
-            if not is_exact[pc.index(upper, greatest).as_py()]:
+            place = pc.index(upper, greatest).as_py()
+            if not is_exact[place] and (len(maximum) >= _CUT or len(lower[place].as_py()) < _CUT):
                 maximum = f"{maximum}…"
         ranges[field.name] = ColumnRange(minimum, maximum)
     return ranges

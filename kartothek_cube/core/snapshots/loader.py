@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections import OrderedDict
@@ -93,8 +94,13 @@ class _Cache:
             while len(self._entries) > _CACHE_SIZE:
                 self._entries.popitem(last=False)
 
+    def reset_lock(self) -> None:
+        self._lock = threading.Lock()
+
 
 _cache = _Cache()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_cache.reset_lock)  # another thread may have held it
 # Writes to cubes of which there was a warning, by store.
 _warned: set[tuple[Hashable, str]] = set()
 

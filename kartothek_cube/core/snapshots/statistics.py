@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.column_bounds import joined_bounds, measure_bounds
 from kartothek_cube.core.io.parquet import conform
@@ -80,8 +82,13 @@ class _Cache:
             self._entries.clear()
             self._nbytes = 0
 
+    def reset_lock(self) -> None:
+        self._lock = threading.Lock()
+
 
 _cache = _Cache()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_cache.reset_lock)  # another thread may have held it
 # Statistics files that could not be read: the next commit of their dataset does not name them.
 _lost: set[tuple[Hashable, str, str]] = set()
 
@@ -197,9 +204,9 @@ def footer_statistics(
         order = [c for c in source.positions if c in present]
         pieces = [_group_bounds(source, schema, columns, dict(zip(order, chunks[g], strict=True)), g) for g in groups]
         found = joined_bounds(pieces or [measure_bounds([schema.empty_table()], columns)])
-        # The footer leaves NaN out, so of numbers it may know too little.
-        sides = ("lower", "nulls")
-        vague = [c for c in present if all(found.column(f"{side}/{c}").null_count for side in sides)]
+        # The footer leaves NaN out, and what Python's datetime cannot hold.
+        is_empty = {c: pc.equal(found.column(f"nulls/{c}"), found.column("rows"))[0].as_py() for c in present}
+        vague = [c for c in present if found.column(f"lower/{c}").null_count and not is_empty[c]]
         if vague:
             stored = source.read(groups, vague).columns
             rows = [conform(c, schema.field(n).type, n, key) for n, c in zip(vague, stored, strict=True)]

@@ -97,7 +97,7 @@ def _cast(value: object, data_type: pa.DataType) -> Any:
 
 def _day(value: Any) -> dt.date:
     """The date that a date, its text, or a midnight without a zone is."""
-    moment = pa.scalar(value).cast(pa.timestamp("us")).as_py()
+    moment: dt.datetime = pa.scalar(value).cast(pa.timestamp("us")).as_py()
     if getattr(value, "tzinfo", None) is not None or moment.time() != dt.time():
         raise pa.ArrowInvalid("a moment")
     return moment.date()

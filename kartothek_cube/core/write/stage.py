@@ -227,7 +227,12 @@ def _ends(table: pa.Table, columns: Sequence[str]) -> tuple[tuple[Any, ...], tup
     keys = [table.column(name) for name in columns if name in table.column_names]
     if not keys or not table.num_rows:
         return (), ()
-    return tuple(key[0].as_py() for key in keys), tuple(key[-1].as_py() for key in keys)
+    return tuple(_ordered(key[0]) for key in keys), tuple(_ordered(key[-1]) for key in keys)
+
+
+def _ordered(scalar: pa.Scalar) -> Any:
+    """A value in Python that is ordered as the scalar: datetime ends with the year 9999."""
+    return scalar.value if pa.types.is_temporal(scalar.type) else scalar.as_py()
 
 
 class Drained(Generic[T]):

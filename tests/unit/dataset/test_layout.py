@@ -242,10 +242,10 @@ def test_a_compaction_with_rewrite_writes_single_files_anew(store):
 
 def test_a_recorded_order_is_in_the_way_of_no_other_call(store):
     tables = {"a": ROWS, "b": ROWS.drop_columns("v1")}
-    store_dataframes_as_dataset(store, "tables", [], metadata_version=4)
     update_dataset_from_dataframes([tables], store, "of_two_tables", sort_partitions_by="x")
     set_layout("of_two_tables", store, compression="ZSTD")
     assert layout(store, "of_two_tables").compression == "ZSTD"
+    store_dataframes_as_dataset(store, UUID, [ROWS])
     set_layout(UUID, store, sort_by="x")
     lists = pa.table({"x": [[3], [1]], "p": [1, 1]})
     store_dataframes_as_dataset(store, UUID, [lists], overwrite=True)

@@ -79,6 +79,10 @@ def shuffled(rows, seed=0):
 # --- sorted rows ----------------------------------------------------------------------------------
 
 
+def test_a_partition_without_files_has_no_bounds():
+    assert Layout.of(0, [], Clustering(("x",))).range == UNKNOWN
+
+
 def test_rows_of_a_partition_are_sorted_across_its_files(store):
     for seed in range(3):
         add(store, shuffled(40, seed).append_column("p", pa.array([1, 2] * 20)), partition_on=["p"])

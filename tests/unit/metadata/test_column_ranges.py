@@ -45,6 +45,25 @@ def test_ranges_are_those_of_all_files(values, expected):
     assert all(str(end)[:20] in description._repr_html_() for end in expected)
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["a" * 40, "b"], ("a" * 32 + "…", "b")),
+        (["a", "b" * 40], ("a", "b" * 31 + "c…")),
+        (["a", "b" * 32], ("a", "b" * 32)),
+    ],
+)
+def test_only_the_end_that_was_cut_says_so(values, expected):
+    _, seed = described(p=[1, 1], v1=values)
+    assert (seed.ranges["v1"].minimum, seed.ranges["v1"].maximum) == expected
+
+
+def test_a_moment_that_python_cannot_hold_is_left_out():
+    far = pa.array([253402300799 * 10**6] * 2, pa.timestamp("us", tz="Europe/Berlin"))
+    _, seed = described(v1=far)
+    assert {*seed.ranges} == {"x"}
+
+
 def test_a_column_without_known_values_has_no_range():
     _, seed = described(v1=pa.array([None, None], pa.int64()), v2=pa.array([[1], [2]]))
     assert {*seed.ranges} == {"x"}

@@ -234,6 +234,31 @@ def test_the_option_chooses_what_is_kept(store, chosen, column, files):
     assert planned(store, (column, "==", 2)) == files
 
 
+def test_bounds_that_a_footer_does_not_tell_are_found_once_and_stay(store):
+    far = pa.array([253402300800 * 10**6, None], pa.timestamp("us"))
+    rows = pa.table({"t": far, "x": [1, 2]})
+    api.store_dataframes_as_dataset(store, UUID, [rows], options=options(statistics=False))
+    assert [api.build_statistics(UUID, store, "t") for _ in range(2)] == [1, 0]
+    assert known(store) == [(None, None)]
+    assert api.build_statistics(UUID, store, ["t", "x"]) == 1
+    assert known(store) == [(1, 2)]
+    assert api.build_statistics(UUID, store, "t") == 0
+
+
+def test_a_column_that_became_a_list_is_left_out(store):
+    api.store_dataframes_as_dataset(store, UUID, [pa.table({"x": [1], "v1": [1]})])
+    lists = pa.table({"x": [[1]], "v1": [2]})
+    api.store_dataframes_as_dataset(store, UUID, [lists], overwrite=True, options=options(statistics=False))
+    assert api.build_statistics(UUID, store) == 1
+    assert known(store, column="v1") == [(2, 2)]
+
+
+def test_a_column_that_is_null_in_another_table_has_statistics(store):
+    tables = {"a": pa.table({"x": [1]}), "b": pa.table({"x": pa.nulls(1)})}
+    api.store_dataframes_as_dataset(store, UUID, [tables], options=options(statistics=False))
+    assert api.build_statistics(UUID, store, "x") == 2
+
+
 def test_files_get_statistics_later(store):
     with options(statistics=False):
         for value in (1, 2, 3):

@@ -231,3 +231,11 @@ def test_a_missing_sort_column_is_refused(store):
 def test_lists_and_structs_have_no_order(store, value):
     with refused(store, NotImplementedError, Unsupported, "no order"):
         sort(store, pd.DataFrame({"v1": value}), by="v1")
+
+
+def test_moments_that_python_cannot_hold_are_sorted(store):
+    ends = [253402300799 * 10**6, 0]
+    moments = pa.table({"p": [1, 1], "t": pa.array(ends, pa.timestamp("us", tz="Europe/Berlin"))})
+    update_dataset_from_dataframes([moments], store, UUID, sort_partitions_by="t")
+    (label,) = labels(store)
+    assert file_of(store, label).column("t").cast(pa.int64()).to_pylist() == ends[::-1]

@@ -94,7 +94,10 @@ def _encoded(source: ParquetSource, columns: tuple[str, ...], found: FoundRows) 
     rows, positions = _rows(source), _positions(source, columns)
     if positions is None or sum(rows) < _FEW_ROWS:
         return None
-    # The chunks are not checked: these columns have just been read.
+    try:
+        source.check_chunks(range(len(rows)), columns)
+    except (pa.ArrowException, OSError):
+        return None
     layout, spans = _layout(source, columns, positions)
     if min(layout[-1])[0] < 0:  # a dictionary behind its data: Arrow assumes another start
         return None

@@ -112,7 +112,7 @@ class Layout:
         cluster = mark.id if mark is not None and mark.serves(clustering) else None
         try:
             ends = min(f.range[0] for f in files), max(f.range[1] for f in files)
-        except TypeError:
+        except (TypeError, ValueError):  # unknown bounds, no file
             ends = UNKNOWN
         # Of the columns of a Z-order none is sorted: all files of a partition belong together.
         return cls(rows, len(files), UNKNOWN if clustering.is_zorder else ends, cluster)
