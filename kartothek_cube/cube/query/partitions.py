@@ -120,9 +120,12 @@ class DatasetLabels:
     @property
     def is_one_file(self) -> bool:
         """Whether at most one file is left, and so one partition of the cube."""
-        if not set(self.cube.partition_columns).issubset(self.snapshot.partition_keys):
-            return False
-        return self.count <= 1
+        return self.has_partition_columns and self.count <= 1
+
+    @property
+    def has_partition_columns(self) -> bool:
+        """Whether each file belongs to one partition of the cube."""
+        return set(self.cube.partition_columns).issubset(self.snapshot.partition_keys)
 
     @property
     def count(self) -> int:
@@ -209,10 +212,12 @@ def indices_to_read(labels: DatasetLabels, partition_by: Sequence[str]) -> dict[
     )
 
 
-def columns_of_statistics(labels: DatasetLabels, indices: Mapping[str, SecondaryIndex]) -> list[str]:
+def columns_of_statistics(
+    labels: DatasetLabels, seed: DatasetLabels, indices: Mapping[str, SecondaryIndex]
+) -> list[str]:
     """The columns whose statistics planning reads, for labels that the indices have left."""
     # Statistics take as long to read as the one file that they could drop.
-    if labels.is_one_file:
+    if labels.is_one_file or (seed.is_one_file and labels.has_partition_columns):
         return []
     return [c for c in labels.snapshot.columns_with_statistics(by_column(labels.role.clauses)) if c not in indices]
 

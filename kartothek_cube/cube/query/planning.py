@@ -100,7 +100,8 @@ def plan_members(arguments: QueryArguments, snapshots: Mapping[str, Snapshot], s
     needed = [(snapshots[i], indices_to_read(labels[i], intention.partition_by)) for i in labels]
     indices = dict(zip(labels, load_indices(store, needed), strict=True))
     indexed = {i: labels[i].prune_by_indices(indices[i]) for i in labels}
-    asked = {i: columns_of_statistics(indexed[i], indices[i]) for i in labels}
+    seed = indexed[intention.roles[0].id]
+    asked = {i: columns_of_statistics(indexed[i], seed, indices[i]) for i in labels}
 
     def load(i: str) -> FileStatistics:
         return statistics_of_files(store, snapshots[i], snapshots[i].files, asked[i])

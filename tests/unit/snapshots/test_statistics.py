@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pyarrow as pa
@@ -320,6 +321,17 @@ def test_a_range_asks_for_the_document_one_more_object_and_the_files_that_match(
     assert touched.count("_statistics") <= 2
     assert touched.count("table") <= 4
     assert "Statistics (files)" in plan_cube_query(cube, store, C("v1") == 5).explain()
+
+
+def test_where_the_seed_leaves_one_file_no_other_statistics_are_read(store, in_files):
+    cube = Cube(["x"], ["p"], "cube", suppress_index_on=["x"])
+    rows = pa.table({"x": range(10), "p": range(10), "i1": range(10)})
+    build_cube({"seed": rows, "other": rows.select(["x", "p"])}, replace(cube, index_columns=["i1"]), store)
+    module._cache.clear()
+    counting = CountingStore(store)
+    found = query_cube_arrow(cube, counting, (C("i1") == 3) & (C("x") < 5))
+    assert found.column("x").to_pylist() == [3]
+    assert not [key for key in counting.touched("get", "tail", "get_range", "get_ranges") if "_statistics" in key]
 
 
 def test_conditions_on_payload_see_newer_rows_of_other_files(store):
