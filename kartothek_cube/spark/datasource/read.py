@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
-from pyspark.sql.types import DayTimeIntervalType, StructType
+from pyspark.sql.types import StructType
 
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.stores.open import store_factory
@@ -73,16 +73,9 @@ def rows_of(
         return
     with task_errors(), tuned_worker():
         # Sail compares types with those that it has handed over, down to the names of elements.
-        wire = schema if isinstance(schema, pa.Schema) else _wire(schema, _context(options))
+        wire = schema if isinstance(schema, pa.Schema) else arrow_schema(schema, _context(options))
         for table in load_items(options.store, unpack(partition.value)):
             yield from to_spark(table, wire)
-
-
-def _wire(schema: StructType, context: str) -> pa.Schema:
-    # Durations can be read, but `arrow_schema` refuses Spark's intervals for writes.
-    intervals = {f.name for f in schema.fields if isinstance(f.dataType, DayTimeIntervalType)}
-    plain = arrow_schema(StructType([f for f in schema.fields if f.name not in intervals]), context)
-    return pa.schema([pa.field(n, pa.duration("us")) if n in intervals else plain.field(n) for n in schema.names])
 
 
 def make_reader(

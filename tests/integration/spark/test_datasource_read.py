@@ -4,6 +4,7 @@ errors.
 
 from __future__ import annotations
 
+import datetime as dt
 import pickle
 
 import pyarrow as pa
@@ -22,6 +23,8 @@ from kartothek_cube.spark.datasource.source import KartothekCubeSource
 from kartothek_cube.spark.tasks import unpack
 
 STORE = {"store": "hfs:///data/store"}
+BRIEF = dt.timedelta(microseconds=5)
+DURATIONS = pa.struct([("l", pa.list_(pa.duration("ns"))), ("m", pa.map_(pa.string(), pa.duration("us")))])
 CUBE = {**STORE, "cube": "sales"}
 
 
@@ -97,7 +100,8 @@ def test_types_come_as_spark_knows_them(source, store_url):
             "u": pa.array([2**63], pa.uint64()),
             "l": pa.array([[1, None]]),
             "n": pa.array([{"a": [{"b": "c"}]}]),
-            "w": pa.array([5], pa.duration("us")),
+            "w": pa.array([BRIEF], pa.duration("us")),
+            "w in": pa.array([{"l": [BRIEF, None], "m": [("a", BRIEF)]}], DURATIONS),
             "m": pa.array([7], pa.time64("us")),
             "y": [b"\0"],
             "nothing": pa.nulls(1),
@@ -109,8 +113,10 @@ def test_types_come_as_spark_knows_them(source, store_url):
     assert types["u"] == "decimal(20,0)"
     assert types["w"].startswith("interval")
     row = frame.where(f"u = {2**63}").collect()[0].asDict(recursive=True)
+    assert types["w in"].count("interval") == 2
     assert (row["l"], row["n"], row["y"], row["nothing"]) == ([1, None], {"a": [{"b": "c"}]}, b"\0", None)
     narrower = (
+    assert (row["w"], row["w in"]) == (BRIEF, {"l": [BRIEF, None], "m": {"a": BRIEF}})
         source.read.format("kartothek_cube").schema("x int, u string").options(store=store_url, cube="cube").load()
     )
     assert narrower.where("x = 1 and u > '0'").collect() == [(1, str(2**63))]
