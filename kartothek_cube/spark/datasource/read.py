@@ -24,7 +24,7 @@ from kartothek_cube.spark.python_worker import tuned_worker
 from kartothek_cube.spark.tasks import pack, sampled_bytes, task_count, unpack
 from kartothek_cube.spark.types import arrow_schema, as_struct, spark_schema, to_spark, wire_schema
 
-__all__ = ["CubeReader", "PushingReader", "check_columns", "make_reader", "packed", "rows_of", "source_schema"]
+__all__ = ["CubeReader", "PushingReader", "check_schema", "make_reader", "packed", "rows_of", "source_schema"]
 
 
 def source_schema(options: SourceOptions, view: ReadTarget | None = None) -> StructType:
@@ -39,19 +39,26 @@ def _context(options: SourceOptions) -> str:
     return f"cube {options.cube!r}" if options.dataset is None else f"dataset {options.dataset!r}"
 
 
-def check_columns(options: SourceOptions, schema: StructType | pa.Schema) -> None:
-    """Check that the columns of a read are those of the option ``columns``.
+def check_schema(options: SourceOptions, schema: StructType | pa.Schema) -> None:
+    """Check the columns of a read, which may be the user's schema.
 
     Raises
     ------
     InvalidInput
-        If the user's schema has others.
+        If it has others than the option ``columns``, or excludes nulls, which Spark does not check.
     """
     if options.columns is not None and list(options.columns) != schema.names:
         raise InvalidInput(
             f"The option columns={','.join(options.columns)!r} contradicts the schema that was given for "
             f"{_context(options)}: {schema.names}."
         )
+    if isinstance(schema, StructType):
+        required = [f.name for f, free in zip(schema, schema.toNullable(), strict=True) if f != free]
+        if required:
+            raise InvalidInput(
+                f"The schema that was given for {_context(options)} excludes nulls in {required}, but stored columns "
+                "may have them. Leave NOT NULL out, or give schema.toNullable()."
+            )
 
 
 def packed(options: SourceOptions, items: Sequence[Item], cores: int | None) -> list[InputPartition]:
@@ -86,9 +93,9 @@ def make_reader(
     Raises
     ------
     InvalidInput
-        If the user's schema has other columns than the option ``columns``.
+        As in `check_schema`.
     """
-    check_columns(options, schema)
+    check_schema(options, schema)
     return (PushingReader if options.push_down else CubeReader)(options, schema, cores, view)
 
 

@@ -10,7 +10,7 @@ import pickle
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, InputPartition, LessThan, Not, StringContains
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructField, StructType
 
 from kartothek_cube import Cube, append_to_cube, build_cube, query_cube_arrow
 from kartothek_cube.api.dataset import history, store_dataframes_as_dataset
@@ -20,6 +20,7 @@ from kartothek_cube.spark import driver_errors, register
 from kartothek_cube.spark.datasource.options import parse_options
 from kartothek_cube.spark.datasource.read import make_reader, source_schema
 from kartothek_cube.spark.datasource.source import KartothekCubeSource
+from kartothek_cube.spark.datasource.stream import make_stream_reader
 from kartothek_cube.spark.tasks import unpack
 
 STORE = {"store": "hfs:///data/store"}
@@ -210,6 +211,30 @@ def test_a_schema_of_the_user_must_not_contradict_the_columns(built):
     with pytest.raises(InvalidInput, match=r"columns='x,p'.*schema.*'p', 'x'"):
         make_reader(parsed, StructType([p, x]))
     assert make_reader(parsed, StructType([x, p])) is not None
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        StructField("v2", StringType(), nullable=False),
+        StructField("v2", ArrayType(LongType(), containsNull=False)),
+        StructField("v2", MapType(StringType(), LongType(), valueContainsNull=False)),
+        StructField("v2", StructType([StructField("a", ArrayType(LongType(), containsNull=False))])),
+    ],
+    ids=lambda field: field.dataType.simpleString(),
+)
+@pytest.mark.parametrize("make", [make_reader, make_stream_reader])
+def test_a_schema_of_the_user_must_not_exclude_nulls(built, make, field):
+    parsed = parse_options({"store": built, "cube": "cube", "dataset": "e"})
+    with pytest.raises(InvalidInput, match=r"'e' excludes nulls in \['v2'\].*NOT NULL.*toNullable"):
+        make(parsed, StructType([StructField("x", LongType(), metadata={"a": 1}), field]))
+    assert make(parsed, StructType([StructField("x", LongType(), metadata={"a": 1}), field]).toNullable()) is not None
+
+
+def test_the_schema_of_another_frame_that_excludes_nulls_is_refused(source, built):
+    frame = source.read.format("kartothek_cube").schema(source.range(1).toDF("x").schema)
+    with pytest.raises(InvalidInput, match=r"excludes nulls in \['x'\]"), driver_errors():
+        frame.options(store=built, cube="cube").load().collect()
 
 
 def test_a_reader_that_travels_is_small(built):
