@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DoubleType, StructType
 
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.stores.open import store_factory
@@ -162,6 +162,9 @@ class PushingReader(CubeReader):
             default = spark_schema(wire_schema(stored, _context(self._options)))
             given = as_struct(self._schema)
             types = {f.name: f.type for f in stored if default[f.name].dataType == given[f.name].dataType}
+            if isinstance(self._schema, pa.Schema):
+                # Sail leaves out casts: CAST(x AS float) = 0.1 becomes x = 0.1, the nearest float.
+                types = {n: kind for n, kind in types.items() if not isinstance(given[n].dataType, DoubleType)}
             pushed = push(filters, types, cube=view.is_cube)
         self._pushed, self._is_filtered_later = pushed.clauses, bool(pushed.rest)
         return iter(pushed.rest)

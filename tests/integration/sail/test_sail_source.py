@@ -78,6 +78,14 @@ def test_filters_select_rows(spark, source, push_down, condition, expected):
 
 
 def test_conditions_and_columns_are_options(spark, source):
+@pytest.mark.parametrize("push_down", ["true", "false"])
+def test_casts_in_filters_lose_no_row(spark, store_url, push_down):
+    store_dataframes_as_dataset(store_url, "one", [pa.table({"x": [1, 2], "v": [0.1, 0.5]})])
+    register(spark)
+    frame = spark.read.format("kartothek_cube").options(store=store_url, dataset="one", push_down=push_down).load()
+    assert ids(frame.where("CAST(v AS float) = CAST(0.1 AS float)")) == [1]
+
+
     frame = reader(spark, source, conditions="x > 1", columns="v2,x").load()
     assert frame.columns == ["v2", "x"]
     assert ids(frame) == [2, 3]

@@ -23,9 +23,9 @@ from kartothek_cube.spark.datasource.source import KartothekCubeSource
 from kartothek_cube.spark.datasource.stream import make_stream_reader
 from kartothek_cube.spark.tasks import unpack
 
-STORE = {"store": "hfs:///data/store"}
 BRIEF = dt.timedelta(microseconds=5)
 DURATIONS = pa.struct([("l", pa.list_(pa.duration("ns"))), ("m", pa.map_(pa.string(), pa.duration("us")))])
+STORE = {"store": "hfs:///data/store"}
 CUBE = {**STORE, "cube": "sales"}
 
 
@@ -113,11 +113,11 @@ def test_types_come_as_spark_knows_them(source, store_url):
     types = {f.name: f.dataType.simpleString() for f in frame.schema}
     assert types["u"] == "decimal(20,0)"
     assert types["w"].startswith("interval")
-    row = frame.where(f"u = {2**63}").collect()[0].asDict(recursive=True)
     assert types["w in"].count("interval") == 2
+    row = frame.where(f"u = {2**63}").collect()[0].asDict(recursive=True)
     assert (row["l"], row["n"], row["y"], row["nothing"]) == ([1, None], {"a": [{"b": "c"}]}, b"\0", None)
-    narrower = (
     assert (row["w"], row["w in"]) == (BRIEF, {"l": [BRIEF, None], "m": {"a": BRIEF}})
+    narrower = (
         source.read.format("kartothek_cube").schema("x int, u string").options(store=store_url, cube="cube").load()
     )
     assert narrower.where("x = 1 and u > '0'").collect() == [(1, str(2**63))]
@@ -318,6 +318,15 @@ def test_columns_of_another_type_than_stored_are_not_compared(built):
     made = make_reader(parsed, StructType([StructField("x", IntegerType()), StructField("p", StringType())]))
     assert len(list(made.pushFilters([EqualTo(("x",), 1), EqualTo(("p",), "1")]))) == 2
     assert len(made.partitions()) == 4
+
+
+def test_sail_leaves_casts_of_doubles_out_of_filters(store_url):
+    store_dataframes_as_dataset(store_url, "one", [pa.table({"f": [0.1], "x": [1]}).to_pandas()])
+    parsed = parse_options({"store": store_url, "dataset": "one", "push_down": "true"})
+    given = [EqualTo(("f",), 0.10000000149011612), EqualTo(("x",), 1)]
+    made = make_reader(parsed, pa.schema([("f", pa.float64()), ("x", pa.int64())]))
+    assert list(made.pushFilters(given)) == given[:1]
+    assert list(reader(store_url, dataset="one").pushFilters(given)) == []
 
 
 @pytest.mark.parametrize(
