@@ -37,6 +37,7 @@ from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.errors import InvalidInput, Unsupported
 from kartothek_cube.spark.read.row_filter import constant, quoted, row_filter
 from kartothek_cube.spark.types import spark_schema, wire_schema
+from kartothek_cube.spark.session import is_sail
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -143,9 +144,11 @@ def native_frame(session: SparkSession, store: Store, plan: FilePlan, wire: pa.S
     ------
     Unsupported
         If Spark cannot reach the store, or would read other values or types; the message names
-        column and file.
+        column and file. On Sail always.
     """
     if not len(plan):
+    if is_sail(session):
+        raise Unsupported(f"native=True is for Spark: Sail's own reader would lose partition values. {_INSTEAD}")
         return session.createDataFrame([], spark_schema(wire))
     request, context = plan.request, f"dataset {plan.request.dataset!r}"
     names = tuple(dict.fromkeys((*request.columns, *sorted(columns_of(request.predicates)))))

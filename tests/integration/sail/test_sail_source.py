@@ -78,7 +78,6 @@ def test_filters_select_rows(spark, source, push_down, condition, expected):
     assert ids(reader(spark, source, push_down=push_down).load().where(condition)) == expected
 
 
-def test_conditions_and_columns_are_options(spark, source):
 @pytest.mark.parametrize("push_down", ["true", "false"])
 def test_casts_in_filters_lose_no_row(spark, store_url, push_down):
     store_dataframes_as_dataset(store_url, "one", [pa.table({"x": [1, 2], "v": [0.1, 0.5]})])
@@ -87,6 +86,7 @@ def test_casts_in_filters_lose_no_row(spark, store_url, push_down):
     assert ids(frame.where("CAST(v AS float) = CAST(0.1 AS float)")) == [1]
 
 
+def test_conditions_and_columns_are_options(spark, source):
     frame = reader(spark, source, conditions="x > 1", columns="v2,x").load()
     assert frame.columns == ["v2", "x"]
     assert ids(frame) == [2, 3]
@@ -165,6 +165,15 @@ def test_a_write_that_fails_leaves_nothing(spark, source):
 def test_an_error_in_a_task_arrives_as_its_own_type(spark, source):
     with pytest.raises(InvalidInput, match="no option 'colums'"), driver_errors():
         reader(spark, source, colums="x").load().collect()
+
+
+def test_sparks_own_reader_is_for_spark(spark, source):
+    for read in (
+        lambda: read_dataset_as_spark("cube++seed", source, native=True, spark=spark),
+        lambda: query_cube_spark(CUBE, source, None, ["seed"], native=True, spark=spark),
+    ):
+        with pytest.raises(Unsupported, match=r"^native=True is for Spark.*native=False.$"):
+            read()
 
 
 def test_a_function_on_groups_gets_pandas(spark, source):
