@@ -83,8 +83,7 @@ def arrow_schema(schema: st.StructType, context: str) -> pa.Schema:
     Raises
     ------
     Unsupported
-        For intervals, variants and other types that Parquet cannot store; the message names the
-        column.
+        For intervals of months, variants and others that Arrow lacks; the message names the column.
     """
     return pa.schema([pa.field(f.name, _named(_arrow, f.dataType, f.name, context)) for f in schema.fields])
 
@@ -112,8 +111,9 @@ def frame_schema(schema: st.StructType, dataset: str, timestamps: Timestamps = "
             f'session\'s time zone. Cast it: F.col("{zoned[0]}").cast("timestamp_ntz"), or to date; or say '
             f'timestamps="utc" to store UTC times. Columns concerned: {", ".join(zoned)}.'
         )
-    types = arrow_schema(schema, f"dataset {dataset!r}")
-    return pa.schema([pa.field(f.name, _stored(f.type)) for f in types])
+    context = f"dataset {dataset!r}"
+    types = arrow_schema(schema, context)
+    return pa.schema([pa.field(f.name, _named(_stored, f.type, f.name, context)) for f in types])
 
 
 def _is_zoned(data_type: st.DataType) -> bool:
@@ -132,6 +132,8 @@ def _stored(data_type: pa.DataType) -> pa.DataType:
         return pa.timestamp("us")
     if pt.is_time(data_type):
         return pa.time64("us")
+    if pt.is_duration(data_type):  # for reads alone
+        raise _not_stored(_PLAIN[data_type])
     return _nested(data_type, _stored) or data_type
 
 
@@ -215,12 +217,16 @@ def _arrow(data_type: st.DataType) -> pa.DataType:
         return pa.struct([pa.field(f.name, _arrow(f.dataType)) for f in data_type.fields])
     if isinstance(data_type, (st.CharType, st.VarcharType)):
         return pa.string()
-    if type(data_type) not in _ARROW or isinstance(data_type, st.DayTimeIntervalType):
-        raise Unsupported(
-            f"the Spark type {data_type.simpleString()} cannot be stored. "
-            "Cast it to a plain type, e.g. an interval to seconds, first."
-        )
+    if type(data_type) not in _ARROW:
+        raise _not_stored(data_type)
     return _ARROW[type(data_type)]
+
+
+def _not_stored(data_type: st.DataType) -> Unsupported:
+    return Unsupported(
+        f"the Spark type {data_type.simpleString()} cannot be stored. "
+        "Cast it to a plain type, e.g. an interval to seconds, first."
+    )
 
 
 def conform(table: pa.Table, schema: pa.Schema, context: str) -> pa.Table:

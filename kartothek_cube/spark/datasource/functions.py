@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -29,7 +30,7 @@ from kartothek_cube.cube.verbs.describe_changes import describe_cube_changes
 from kartothek_cube.cube.verbs.discover import open_cube
 from kartothek_cube.cube.verbs.history import cube_history
 from kartothek_cube.cube.verbs.query import plan_cube_query
-from kartothek_cube.errors import DatasetNotFound, InvalidInput
+from kartothek_cube.errors import DatasetNotFound, InvalidInput, Unsupported
 from kartothek_cube.spark.actions import task_errors
 from kartothek_cube.spark.datasource.options import SourceOptions, absolute_store, dataset_uuid, parse_options
 from kartothek_cube.spark.datasource.plan import CubeView, view_of
@@ -186,7 +187,8 @@ class Cubes:
             prefixes = list_cube_prefixes(opened)
             every = map_in_threads(lambda prefix: read_members(prefix, opened), prefixes, store=opened)
             for prefix, members in zip(prefixes, every, strict=True):
-                if members:  # else no write has committed
+                # Nothing is committed, or a dataset has ++ in its name by chance.
+                with suppress(InvalidInput, Unsupported):
                     cube = cube_of(prefix, members)
                     keys = [*cube.dimension_columns], [*cube.partition_columns], sorted(cube.index_columns)
                     yield prefix, cube.seed_dataset, *keys, sorted(members)

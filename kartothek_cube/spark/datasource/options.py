@@ -91,8 +91,8 @@ class SourceOptions:
         Whether an overwrite replaces the partitions that get rows, and no others.
     delete_scope : tuple of dict
         What an append removes: partitions with these values of indexed columns.
-    if_exists : {"append", "error", "ignore"}
-        What an append to an existing dataset does.
+    if_exists : {"append", "error", "ignore"}, optional
+        What an append to an existing dataset does; by default it appends, on Sail it is refused.
     """
 
     store: str
@@ -118,7 +118,7 @@ class SourceOptions:
     txn: tuple[str, int] | None = None
     overwrite_partitions: bool = False
     delete_scope: tuple[Mapping[str, object], ...] = ()
-    if_exists: Literal["append", "error", "ignore"] = "append"
+    if_exists: Literal["append", "error", "ignore"] | None = None
 
 
 def dataset_uuid(options: SourceOptions) -> str:

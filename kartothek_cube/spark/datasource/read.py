@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
-from pyspark.sql.types import DayTimeIntervalType, StructType
+from pyspark.sql.types import DoubleType, StructType
 
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.stores.open import store_factory
@@ -24,7 +24,7 @@ from kartothek_cube.spark.python_worker import tuned_worker
 from kartothek_cube.spark.tasks import pack, sampled_bytes, task_count, unpack
 from kartothek_cube.spark.types import arrow_schema, as_struct, spark_schema, to_spark, wire_schema
 
-__all__ = ["CubeReader", "PushingReader", "check_columns", "make_reader", "packed", "rows_of", "source_schema"]
+__all__ = ["CubeReader", "PushingReader", "check_schema", "make_reader", "packed", "rows_of", "source_schema"]
 
 
 def source_schema(options: SourceOptions, view: ReadTarget | None = None) -> StructType:
@@ -39,19 +39,26 @@ def _context(options: SourceOptions) -> str:
     return f"cube {options.cube!r}" if options.dataset is None else f"dataset {options.dataset!r}"
 
 
-def check_columns(options: SourceOptions, schema: StructType | pa.Schema) -> None:
-    """Check that the columns of a read are those of the option ``columns``.
+def check_schema(options: SourceOptions, schema: StructType | pa.Schema) -> None:
+    """Check the columns of a read, which may be the user's schema.
 
     Raises
     ------
     InvalidInput
-        If the user's schema has others.
+        If it has others than the option ``columns``, or excludes nulls, which Spark does not check.
     """
     if options.columns is not None and list(options.columns) != schema.names:
         raise InvalidInput(
             f"The option columns={','.join(options.columns)!r} contradicts the schema that was given for "
             f"{_context(options)}: {schema.names}."
         )
+    if isinstance(schema, StructType):
+        required = [f.name for f, free in zip(schema, schema.toNullable(), strict=True) if f != free]
+        if required:
+            raise InvalidInput(
+                f"The schema that was given for {_context(options)} excludes nulls in {required}, but stored columns "
+                "may have them. Leave NOT NULL out, or give schema.toNullable()."
+            )
 
 
 def packed(options: SourceOptions, items: Sequence[Item], cores: int | None) -> list[InputPartition]:
@@ -73,16 +80,9 @@ def rows_of(
         return
     with task_errors(), tuned_worker():
         # Sail compares types with those that it has handed over, down to the names of elements.
-        wire = schema if isinstance(schema, pa.Schema) else _wire(schema, _context(options))
+        wire = schema if isinstance(schema, pa.Schema) else arrow_schema(schema, _context(options))
         for table in load_items(options.store, unpack(partition.value)):
             yield from to_spark(table, wire)
-
-
-def _wire(schema: StructType, context: str) -> pa.Schema:
-    # Durations can be read, but `arrow_schema` refuses Spark's intervals for writes.
-    intervals = {f.name for f in schema.fields if isinstance(f.dataType, DayTimeIntervalType)}
-    plain = arrow_schema(StructType([f for f in schema.fields if f.name not in intervals]), context)
-    return pa.schema([pa.field(n, pa.duration("us")) if n in intervals else plain.field(n) for n in schema.names])
 
 
 def make_reader(
@@ -93,9 +93,9 @@ def make_reader(
     Raises
     ------
     InvalidInput
-        If the user's schema has other columns than the option ``columns``.
+        As in `check_schema`.
     """
-    check_columns(options, schema)
+    check_schema(options, schema)
     return (PushingReader if options.push_down else CubeReader)(options, schema, cores, view)
 
 
@@ -162,6 +162,9 @@ class PushingReader(CubeReader):
             default = spark_schema(wire_schema(stored, _context(self._options)))
             given = as_struct(self._schema)
             types = {f.name: f.type for f in stored if default[f.name].dataType == given[f.name].dataType}
+            if isinstance(self._schema, pa.Schema):
+                # Sail leaves out casts: CAST(x AS float) = 0.1 becomes x = 0.1, the nearest float.
+                types = {n: kind for n, kind in types.items() if not isinstance(given[n].dataType, DoubleType)}
             pushed = push(filters, types, cube=view.is_cube)
         self._pushed, self._is_filtered_later = pushed.clauses, bool(pushed.rest)
         return iter(pushed.rest)

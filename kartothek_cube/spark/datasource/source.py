@@ -75,10 +75,9 @@ class KartothekCubeSource(DataSource):
     def writer(self, schema: StructType | pa.Schema, overwrite: bool) -> DataSourceWriter:
         """The batch writer. Sail passes the schema as one of Arrow."""
         from kartothek_cube.spark.datasource.write import make_writer
-        from kartothek_cube.spark.types import as_struct
 
         with task_errors():
-            return make_writer(parse_options(self.options, "write"), as_struct(schema), overwrite)
+            return make_writer(parse_options(self.options, "write"), schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """The streaming reader."""

@@ -37,7 +37,7 @@ from kartothek_cube.spark.datasource.offsets import (
 )
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
 from kartothek_cube.spark.datasource.plan import FileItem, parse_conditions, predicates_of
-from kartothek_cube.spark.datasource.read import check_columns, packed, rows_of
+from kartothek_cube.spark.datasource.read import check_schema, packed, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -59,9 +59,9 @@ def make_stream_reader(options: SourceOptions, schema: StructType, cores: int | 
     Raises
     ------
     InvalidInput
-        If the user's schema has other columns than the option ``columns``.
+        As in `check_schema`.
     """
-    check_columns(options, schema)
+    check_schema(options, schema)
     store_factory(options.store)
     return CubeStreamReader(options, schema, cores)
 

@@ -62,12 +62,21 @@ Scope: TypeAlias = Sequence[Mapping[str, object]]
 class SourceWrite:
     """A write: its options, the stored columns of its rows, and whether Spark's mode is overwrite.
 
+    On Sail ``append`` may also be ``errorifexists``, its default, or ``ignore``.
     Small, since it travels to every task.
     """
 
     options: SourceOptions
     schema: pa.Schema
     overwrite: bool = False
+    on_sail: bool = False
+
+    @property
+    def may_add(self) -> bool:
+        """Whether a target that exists may change."""
+        if self.options.if_exists is None:
+            return self.overwrite or not self.on_sail
+        return self.options.if_exists == "append"
 
     @property
     def replaces(self) -> bool:
@@ -104,9 +113,11 @@ def is_left_alone(write: SourceWrite, txn: Txn | None) -> bool:
     ------
     AlreadyExists
         If it exists, the option ``if_exists`` is ``error``, and the numbered write is not done.
+    InvalidInput
+        If it exists, and Sail does not say what to do then.
     """
     options = write.options
-    if options.if_exists == "append":
+    if write.may_add:
         return False
     store = open_store(options.store)
     if options.dataset is None:
@@ -114,12 +125,24 @@ def is_left_alone(write: SourceWrite, txn: Txn | None) -> bool:
         base = members[cube_of(str(options.cube), members).seed_dataset] if members else None
     else:
         base = find_snapshot(store, dataset_uuid(options))
-    if base is not None and options.if_exists == "error" and not is_applied(txn, base.document.metadata):
+    return _stays(write, base, txn)
+
+
+def _stays(write: SourceWrite, base: Snapshot | None, txn: Txn | None) -> bool:
+    """Whether a target, or None, is to stay as it is; errors as of `is_left_alone`."""
+    if base is None or write.may_add:
+        return False
+    if write.options.if_exists == "ignore" or is_applied(txn, base.document.metadata):
+        return True
+    if write.options.if_exists == "error":
         raise AlreadyExists(
-            f"{_target(write)} exists. To add the rows, leave the option if_exists out; to replace the former ones, "
-            'write with mode("overwrite").'
+            f"{_target(write)} exists. To add the rows, write with if_exists=append; to replace the former ones, "
+            'with mode("overwrite").'
         )
-    return base is not None
+    raise InvalidInput(
+        f"{_target(write)} exists, and Sail does not say which mode is meant: errorifexists, its default, and ignore "
+        'arrive as append. Add .option("if_exists", "append") to add the rows, or "error" or "ignore".'
+    )
 
 
 def plan_write(write: SourceWrite) -> WritePlan:
@@ -144,12 +167,16 @@ def plan_write(write: SourceWrite) -> WritePlan:
 
 @dataclass(frozen=True, slots=True)
 class DatasetWritePlan:
-    """A write to a dataset outside of any cube."""
+    """A write to a dataset outside of any cube.
+
+    With ``creates`` it fails if another writer creates the dataset meanwhile.
+    """
 
     request: WriteRequest
     table: str
     schema: pa.Schema
     schemas: Schemas
+    creates: bool
 
     @property
     def base(self) -> Snapshot | None:
@@ -165,7 +192,7 @@ class DatasetWritePlan:
         """Publish files that were staged for `rows`, and remove the partitions in the scope."""
         staged = StagedWrite(self.request, tuple(receipts), self.schemas.tables, 1)
         rules = update_options(scope, self.base, "raise", txn)
-        commit_staged(store, staged, MetadataArguments(), replace(rules, creates=self.request.replace or rules.creates))
+        commit_staged(store, staged, MetadataArguments(), replace(rules, creates=self.creates or rules.creates))
 
 
 def _plan_dataset(write: SourceWrite, store: Store) -> DatasetWritePlan:
@@ -181,7 +208,7 @@ def _plan_dataset(write: SourceWrite, store: Store) -> DatasetWritePlan:
     schemas = checked_schemas(request, options.table, write.schema)
     stored = schemas.tables[options.table]
     typed = pa.schema([stored.field(f.name) if f.name not in request.partition_on else f for f in write.schema])
-    return DatasetWritePlan(request, options.table, typed, schemas)
+    return DatasetWritePlan(request, options.table, typed, schemas, request.replace or not write.may_add)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +322,7 @@ def publish_files(
         return
     plan = plan_write(write)
     base = plan.base
-    if base is not None and is_applied(txn, base.document.metadata):
+    if _stays(write, base, txn) or (base is not None and is_applied(txn, base.document.metadata)):
         return
     if layout_of(plan.rows) != layout:
         keys, indices = layout_of(plan.rows)
@@ -310,7 +337,11 @@ def publish_files(
             f"{_target(write)} was changed while the rows that replace {'it' if write.replaces else 'a part of it'} "
             "were written. Nothing of them is visible. Write them again."
         )
-    plan.commit(store, receipts, txn, scope)
+    try:
+        plan.commit(store, receipts, txn, scope)
+    except CommitConflict:
+        if not is_left_alone(write, txn):
+            raise
 
 
 def _is_unchanged(store: Store, base: Snapshot | None, scope: Scope, seen: Hashable) -> bool:

@@ -30,7 +30,7 @@ from kartothek_cube.spark.datasource.target import (
     publish_files,
     version_of,
 )
-from kartothek_cube.spark.types import frame_schema
+from kartothek_cube.spark.types import as_struct, frame_schema
 from kartothek_cube.spark.write.rows import Rows
 from kartothek_cube.spark.write.stage import StageTask, in_order, staged
 
@@ -52,24 +52,26 @@ class StagedFiles(WriterCommitMessage):
     query: str | None = None
 
 
-def source_write(options: SourceOptions, schema: StructType, overwrite: bool) -> SourceWrite:
-    """The write of rows with these columns, checked by their types alone."""
+def source_write(options: SourceOptions, schema: StructType | pa.Schema, overwrite: bool) -> SourceWrite:
+    """The write of rows with these columns, checked by their types alone; on Sail of Arrow."""
     store_factory(options.store)
     for option, needs_overwrite in (("overwrite_partitions", True), ("delete_scope", False), ("if_exists", False)):
-        if getattr(options, option) not in (False, (), "append") and overwrite is not needs_overwrite:
+        if getattr(options, option) not in (False, (), None, "append") and overwrite is not needs_overwrite:
             mode = 'mode("overwrite")' if needs_overwrite else 'mode("append")'
             raise InvalidInput(f"The option {option} is for {mode}, and this write has another mode.")
     name = str(options.cube) if options.dataset is None else dataset_uuid(options)
-    return SourceWrite(options, frame_schema(schema, name, options.timestamps), overwrite)
+    columns = frame_schema(as_struct(schema), name, options.timestamps)
+    return SourceWrite(options, columns, overwrite, isinstance(schema, pa.Schema))
 
 
-def make_writer(options: SourceOptions, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+def make_writer(options: SourceOptions, schema: StructType | pa.Schema, overwrite: bool) -> DataSourceArrowWriter:
     """The writer of rows with these columns.
 
     Raises
     ------
     InvalidInput, InvalidType, Unsupported
-        If columns or options do not fit the target. Nothing is written then.
+        If columns or options do not fit the target, or Sail does not say whether it may exist.
+        Nothing is written then.
     AlreadyExists
         If the target exists, and the option ``if_exists`` is ``error``.
     """

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import chain
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ from kartothek_cube.core.stores.urls import names_object_store, parse_location
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.errors import InvalidInput, Unsupported
 from kartothek_cube.spark.read.row_filter import constant, quoted, row_filter
+from kartothek_cube.spark.session import is_sail
 from kartothek_cube.spark.types import spark_schema, wire_schema
 
 if TYPE_CHECKING:
@@ -143,8 +145,10 @@ def native_frame(session: SparkSession, store: Store, plan: FilePlan, wire: pa.S
     ------
     Unsupported
         If Spark cannot reach the store, or would read other values or types; the message names
-        column and file.
+        column and file. On Sail always.
     """
+    if is_sail(session):
+        raise Unsupported(f"native=True is for Spark: Sail's own reader would lose partition values. {_INSTEAD}")
     if not len(plan):
         return session.createDataFrame([], spark_schema(wire))
     request, context = plan.request, f"dataset {plan.request.dataset!r}"
@@ -252,6 +256,9 @@ def nulls_of(store: Store, dataset: str, stored: Mapping[str, Sequence[str]], ke
     with open_file(store, key, dataset) as source:
         columns, layout = source.positions, source.metadata.schema
         _check_names(tuple(stored), tuple(columns), f"the file {key!r}")
+        chunks = chain.from_iterable(source.chunks(range(source.metadata.num_row_groups), set(stored)))
+        if any(chunk.compression == "BROTLI" for chunk in chunks):
+            raise Unsupported(f"Spark has no codec for BROTLI, in which the file {key!r} is compressed. {_INSTEAD}")
         for name, expected in stored.items():
             if not expected:
                 nulls.append(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import nullcontext
 from decimal import Decimal
 
 import pandas as pd
@@ -11,8 +12,8 @@ import pytest
 
 from kartothek_cube import Cube, build_cube, extend_cube, query_cube_arrow
 from kartothek_cube.api.dataset import history, read_table_arrow, store_dataframes_as_dataset
-from kartothek_cube.errors import InvalidInput, Unsupported
-from kartothek_cube.spark import driver_errors, map_cube_groups, read_dataset_as_spark, register
+from kartothek_cube.errors import AlreadyExists, InvalidInput, Unsupported
+from kartothek_cube.spark import driver_errors, map_cube_groups, query_cube_spark, read_dataset_as_spark, register
 
 CUBE = Cube(["x"], ["p"], "cube", index_columns=["i1"])
 SEED = pa.table({"x": [0, 1, 2, 3], "p": [0, 0, 1, 1], "i1": [0, 1, 0, 1], "v1": [1.0, 2.0, None, 4.0]})
@@ -77,6 +78,14 @@ def test_filters_select_rows(spark, source, push_down, condition, expected):
     assert ids(reader(spark, source, push_down=push_down).load().where(condition)) == expected
 
 
+@pytest.mark.parametrize("push_down", ["true", "false"])
+def test_casts_in_filters_lose_no_row(spark, store_url, push_down):
+    store_dataframes_as_dataset(store_url, "one", [pa.table({"x": [1, 2], "v": [0.1, 0.5]})])
+    register(spark)
+    frame = spark.read.format("kartothek_cube").options(store=store_url, dataset="one", push_down=push_down).load()
+    assert ids(frame.where("CAST(v AS float) = CAST(0.1 AS float)")) == [1]
+
+
 def test_conditions_and_columns_are_options(spark, source):
     frame = reader(spark, source, conditions="x > 1", columns="v2,x").load()
     assert frame.columns == ["v2", "x"]
@@ -111,12 +120,26 @@ def test_types_arrive_as_they_are(spark, store_url):
 
 def test_written_rows_are_appended_or_replace_others(spark, source):
     more = spark.createDataFrame(pa.table({"x": [4, 5], "p": [1, 2], "i1": [0, 0], "v1": [5.0, None]})).repartition(2)
-    writer = more.write.format("kartothek_cube").options(store=source, cube="cube", dataset="seed")
+    writer = more.write.format("kartothek_cube").options(store=source, cube="cube", dataset="seed", if_exists="append")
     writer.mode("append").save()
     assert query_cube_arrow(CUBE, source)["x"].to_pylist() == [0, 1, 2, 3, 4, 5]
     e = spark.createDataFrame(pa.table({"x": [2], "v2": ["c"]})).write.format("kartothek_cube")
     e.options(store=source, cube="cube", dataset="e").mode("overwrite").save()
     assert query_cube_arrow(CUBE, source)["v2"].to_pylist() == [None, None, "c", None, None, None]
+
+
+@pytest.mark.parametrize("mode", [None, "append", "error", "ignore"])
+@pytest.mark.parametrize("target", [{"cube": "cube"}, {"dataset": "cube++e"}])
+def test_rows_are_not_added_where_sail_does_not_say_that_they_should_be(spark, source, mode, target):
+    """Sail hands on the modes errorifexists, its default, and ignore as append."""
+    before = history("cube++seed", source), history("cube++e", source)
+    more = spark.createDataFrame(pa.table({"x": [9], "p": [1], "i1": [0], "v1": [5.0]}))
+    for choice, error in [(None, InvalidInput), ("error", AlreadyExists), ("ignore", None)]:
+        writer = more.write.format("kartothek_cube").options(store=source, **target)
+        writer = writer.option("if_exists", choice) if choice else writer
+        with pytest.raises(error, match="if_exists") if error else nullcontext(), driver_errors():
+            (writer.mode(mode) if mode else writer).save()
+    assert [len(h) for h in before] == [len(history(f"cube++{n}", source)) for n in ("seed", "e")]
 
 
 def test_a_new_dataset_is_partitioned_and_has_the_types_of_spark(spark, store_url):
@@ -133,14 +156,24 @@ def test_a_new_dataset_is_partitioned_and_has_the_types_of_spark(spark, store_ur
 def test_a_write_that_fails_leaves_nothing(spark, source):
     before = history("cube++seed", source)
     twice = spark.createDataFrame(pa.table({"x": [7, 7], "p": [0, 0], "i1": [0, 0], "v1": [1.0, 1.0]}))
+    writer = twice.write.format("kartothek_cube").options(store=source, cube="cube", if_exists="append")
     with pytest.raises(InvalidInput, match="duplicate"), driver_errors():
-        twice.write.format("kartothek_cube").mode("append").options(store=source, cube="cube").save()
+        writer.mode("append").save()
     assert history("cube++seed", source).equals(before)
 
 
 def test_an_error_in_a_task_arrives_as_its_own_type(spark, source):
     with pytest.raises(InvalidInput, match="no option 'colums'"), driver_errors():
         reader(spark, source, colums="x").load().collect()
+
+
+def test_sparks_own_reader_is_for_spark(spark, source):
+    for read in (
+        lambda: read_dataset_as_spark("cube++seed", source, native=True, spark=spark),
+        lambda: query_cube_spark(CUBE, source, None, ["seed"], native=True, spark=spark),
+    ):
+        with pytest.raises(Unsupported, match=r"^native=True is for Spark.*native=False.$"):
+            read()
 
 
 def test_a_function_on_groups_gets_pandas(spark, source):

@@ -4,12 +4,13 @@ errors.
 
 from __future__ import annotations
 
+import datetime as dt
 import pickle
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, InputPartition, LessThan, Not, StringContains
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructField, StructType
 
 from kartothek_cube import Cube, append_to_cube, build_cube, query_cube_arrow
 from kartothek_cube.api.dataset import history, store_dataframes_as_dataset
@@ -19,8 +20,11 @@ from kartothek_cube.spark import driver_errors, register
 from kartothek_cube.spark.datasource.options import parse_options
 from kartothek_cube.spark.datasource.read import make_reader, source_schema
 from kartothek_cube.spark.datasource.source import KartothekCubeSource
+from kartothek_cube.spark.datasource.stream import make_stream_reader
 from kartothek_cube.spark.tasks import unpack
 
+BRIEF = dt.timedelta(microseconds=5)
+DURATIONS = pa.struct([("l", pa.list_(pa.duration("ns"))), ("m", pa.map_(pa.string(), pa.duration("us")))])
 STORE = {"store": "hfs:///data/store"}
 CUBE = {**STORE, "cube": "sales"}
 
@@ -97,7 +101,8 @@ def test_types_come_as_spark_knows_them(source, store_url):
             "u": pa.array([2**63], pa.uint64()),
             "l": pa.array([[1, None]]),
             "n": pa.array([{"a": [{"b": "c"}]}]),
-            "w": pa.array([5], pa.duration("us")),
+            "w": pa.array([BRIEF], pa.duration("us")),
+            "w in": pa.array([{"l": [BRIEF, None], "m": [("a", BRIEF)]}], DURATIONS),
             "m": pa.array([7], pa.time64("us")),
             "y": [b"\0"],
             "nothing": pa.nulls(1),
@@ -108,8 +113,10 @@ def test_types_come_as_spark_knows_them(source, store_url):
     types = {f.name: f.dataType.simpleString() for f in frame.schema}
     assert types["u"] == "decimal(20,0)"
     assert types["w"].startswith("interval")
+    assert types["w in"].count("interval") == 2
     row = frame.where(f"u = {2**63}").collect()[0].asDict(recursive=True)
     assert (row["l"], row["n"], row["y"], row["nothing"]) == ([1, None], {"a": [{"b": "c"}]}, b"\0", None)
+    assert (row["w"], row["w in"]) == (BRIEF, {"l": [BRIEF, None], "m": {"a": BRIEF}})
     narrower = (
         source.read.format("kartothek_cube").schema("x int, u string").options(store=store_url, cube="cube").load()
     )
@@ -206,6 +213,30 @@ def test_a_schema_of_the_user_must_not_contradict_the_columns(built):
     assert make_reader(parsed, StructType([x, p])) is not None
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        StructField("v2", StringType(), nullable=False),
+        StructField("v2", ArrayType(LongType(), containsNull=False)),
+        StructField("v2", MapType(StringType(), LongType(), valueContainsNull=False)),
+        StructField("v2", StructType([StructField("a", ArrayType(LongType(), containsNull=False))])),
+    ],
+    ids=lambda field: field.dataType.simpleString(),
+)
+@pytest.mark.parametrize("make", [make_reader, make_stream_reader])
+def test_a_schema_of_the_user_must_not_exclude_nulls(built, make, field):
+    parsed = parse_options({"store": built, "cube": "cube", "dataset": "e"})
+    with pytest.raises(InvalidInput, match=r"'e' excludes nulls in \['v2'\].*NOT NULL.*toNullable"):
+        make(parsed, StructType([StructField("x", LongType(), metadata={"a": 1}), field]))
+    assert make(parsed, StructType([StructField("x", LongType(), metadata={"a": 1}), field]).toNullable()) is not None
+
+
+def test_the_schema_of_another_frame_that_excludes_nulls_is_refused(source, built):
+    frame = source.read.format("kartothek_cube").schema(source.range(1).toDF("x").schema)
+    with pytest.raises(InvalidInput, match=r"excludes nulls in \['x'\]"), driver_errors():
+        frame.options(store=built, cube="cube").load().collect()
+
+
 def test_a_reader_that_travels_is_small(built):
     made = reader(built, cube="cube")
     before = len(pickle.dumps(made))
@@ -287,6 +318,15 @@ def test_columns_of_another_type_than_stored_are_not_compared(built):
     made = make_reader(parsed, StructType([StructField("x", IntegerType()), StructField("p", StringType())]))
     assert len(list(made.pushFilters([EqualTo(("x",), 1), EqualTo(("p",), "1")]))) == 2
     assert len(made.partitions()) == 4
+
+
+def test_sail_leaves_casts_of_doubles_out_of_filters(store_url):
+    store_dataframes_as_dataset(store_url, "one", [pa.table({"f": [0.1], "x": [1]}).to_pandas()])
+    parsed = parse_options({"store": store_url, "dataset": "one", "push_down": "true"})
+    given = [EqualTo(("f",), 0.10000000149011612), EqualTo(("x",), 1)]
+    made = make_reader(parsed, pa.schema([("f", pa.float64()), ("x", pa.int64())]))
+    assert list(made.pushFilters(given)) == given[:1]
+    assert list(reader(store_url, dataset="one").pushFilters(given)) == []
 
 
 @pytest.mark.parametrize(

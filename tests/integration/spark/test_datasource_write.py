@@ -25,6 +25,7 @@ from kartothek_cube.cube.members.discovery import cube_of, load_members
 from kartothek_cube.errors import AlreadyExists, CommitConflict, CorruptData, InvalidInput, InvalidType, Unsupported
 from kartothek_cube.spark import driver_errors, register
 from kartothek_cube.spark.datasource.options import parse_options
+from kartothek_cube.spark.datasource.target import plan_write
 from kartothek_cube.spark.datasource.write import make_stream_writer, make_writer
 from kartothek_cube.spark.types import arrow_schema
 
@@ -336,6 +337,36 @@ def test_what_somebody_else_made_meanwhile_exists(store_url, choice):
     with driver_errors_of(AlreadyExists, "'sales' exists") if choice == "error" else nullcontext():
         written(writer, [seed_rows(1)])
     assert stored(store_url) == ([(0, 0)], 1)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("choice", ["error", "ignore"])
+@pytest.mark.parametrize("make", [{"dataset": "sales", **PARTITIONED}, NEW_CUBE, NEW_CUBE | {"dataset": "s"}])
+def test_what_somebody_else_makes_while_the_commit_is_planned_exists(store_url, monkeypatch, make, choice, moment):
+    def planned(given):
+        monkeypatch.setattr("kartothek_cube.spark.datasource.target.plan_write", plan_write)
+        early = plan_write(given)
+        write(store_url, [seed_rows(0, 1)], **make)
+        return early if moment == "after" else plan_write(given)
+
+    writer = make_writer(options(store_url, if_exists=choice, **make), ROWS, False)
+    monkeypatch.setattr("kartothek_cube.spark.datasource.target.plan_write", planned)
+    with driver_errors_of(AlreadyExists, "exists") if choice == "error" else nullcontext():
+        written(writer, [seed_rows(1)])
+    uuid = "++".join(filter(None, [make.get("cube"), make.get("dataset", "seed")]))
+    assert stored(store_url, uuid) == ([(0, 0)], 1)
+
+
+def test_sail_does_not_say_what_to_do_where_a_target_exists(store_url):
+    schema = pa.schema([(n, pa.int64()) for n in ROWS.names])
+    for _ in range(2):  # a numbered write may be repeated
+        write(store_url, [seed_rows(0)], schema=schema, txn="job,1", **NEW_CUBE)
+    with pytest.raises(InvalidInput, match=r"^Cube 'cube' exists, and Sail .*if_exists"):
+        make_writer(options(store_url, cube="cube"), schema, False)
+    write(store_url, [seed_rows(1)], schema=schema, cube="cube", if_exists="append")
+    assert len(stored(store_url, "cube++seed")[0]) == 6
+    write(store_url, [seed_rows(2)], schema=schema, cube="cube", overwrite=True)
+    assert len(stored(store_url, "cube++seed")[0]) == 3
 
 
 @pytest.mark.parametrize("option", [{"overwrite_partitions": "true"}, {"delete_scope": "[]"}, {"if_exists": "error"}])

@@ -267,6 +267,15 @@ def test_other_types_are_refused(spark, store_url, reader, given, stored, settin
     assert reader(native=True, columns=["x"]).collect() == [(1,)]
 
 
+def test_a_codec_that_spark_lacks_is_refused(spark, store_url, reader):
+    given = pa.table({"x": [1, 2], "y": [1, 2]})
+    store_dataframes_as_dataset(store_url, "one", [given])
+    replaced(store_url, given, compression={"x": "BROTLI", "y": "ZSTD"}, row_group_size=1)
+    with pytest.raises(Unsupported, match=r"BROTLI.*'one/.*native=False"):
+        reader(native=True)
+    assert reader(native=True, columns=["y"]).count() == 2
+
+
 def test_texts_of_a_dictionary_and_whatever_else_spark_reads_as_we_do(spark, store_url, reader):
     given = pa.table({"s": ["a", "b", N], "m": pa.array([Decimal("1.5")] * 3, pa.decimal128(9, 1)), "f": [-0.0] * 3})
     store_dataframes_as_dataset(store_url, "one", [given])

@@ -121,6 +121,11 @@ def test_the_cubes_of_a_store(built):
     assert (second["cube"], second["seed_dataset"], second["datasets"]) == ("other", "s", ["s"])
 
 
+def test_a_dataset_whose_name_looks_like_that_of_a_cube_is_none(built):
+    store_dataframes_as_dataset(built, "archive++2023", [seed(1)])
+    assert [row["cube"] for row in rows(Cubes, built)] == ["cube"]
+
+
 @pytest.mark.parametrize(
     ("function", "named", "words"),
     [
