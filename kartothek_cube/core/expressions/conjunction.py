@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -12,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Never
 from kartothek_cube.core.arguments import converter_str
 from kartothek_cube.core.arrow.literals import without_arrow
 from kartothek_cube.core.expressions.frame_filter import filter_frame
-from kartothek_cube.core.expressions.parsing import NoLiteral, check_values, parse_comparison
+from kartothek_cube.core.expressions.parsing import NoLiteral, check_values, doubt_about, parse_comparison
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     import pandas as pd
     import pyarrow as pa
@@ -418,9 +417,6 @@ class Conjunction(Restriction):
 
 # --- texts of users -------------------------------------------------------------------------------
 
-_RULE = "conditions are joined by &, and there is no or"
-_JOINED = re.compile(r"\s(?:and|or|[|]+)\s+(\S+?)\s*(?:[=!<>]|in\b|not\s+in\b)", re.IGNORECASE)
-
 
 def conditions_in(text: str, types: Mapping[str, pa.DataType]) -> Conjunction:
     """The conditions of one text; unquoted values that may mean something else are refused.
@@ -443,30 +439,9 @@ def conditions_in(text: str, types: Mapping[str, pa.DataType]) -> Conjunction:
     conjunction = Conjunction.from_string(text, types)
     for column, op, given in conjunction.predicate or ():
         for value in given if isinstance(given, tuple) else (given,):
-            if doubt := _doubt(value, text, types):
+            if doubt := doubt_about(value, text, types):
                 raise InvalidInput(f'Condition "{column} {op} {given}": {doubt}.')
     return conjunction
-
-
-def _doubt(value: object, text: str, columns: Collection[str]) -> str | None:
-    """Why a text may not be meant as a value."""
-    if not isinstance(value, str):
-        return None
-    quote = next((quote for quote in "'\"" if f"{quote}{value}{quote}" in text), None)
-    if quote is not None:
-        is_ended = re.search(rf"{quote}\s*(?:,|[|&]|(?:and|or)\s)", value, re.IGNORECASE)
-        return f"{_RULE}, and several values are in (...)" if is_ended else None
-    if value.startswith(("<", ">", "=", "!")):
-        return "the operators are == != < <= > >=; a text that begins so stands in quotes"
-    if value.casefold() == "null" or value == "None":
-        doubt = "nothing can be compared with a null"
-    elif value in columns:
-        doubt = "a column is compared with a value, not with another column"
-    elif (joined := _JOINED.search(value)) is not None and joined[1] in columns:
-        doubt = _RULE
-    else:
-        return None
-    return f"{doubt}. For the text, write {value!r} in quotes"
 
 
 def conjunction_of(conditions: IntoConditions, types: Mapping[str, pa.DataType]) -> Conjunction:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import datetime as dt
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ from kartothek_cube.core.expressions.predicates import is_null
 from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.errors import InvalidInput, InvalidType
 
-__all__ = ["NoLiteral", "check_values", "parse_comparison", "read_literals"]
+__all__ = ["NoLiteral", "check_values", "doubt_about", "parse_comparison", "read_literals"]
 
 # Tried second: column names may have spaces and brackets, so a list with a comparison in one of its
 # texts would match.
@@ -35,6 +35,8 @@ _LIST = re.compile(
 )
 
 # Words that join conditions in SQL and Python, but not here.
+_RULE = "conditions are joined by &, and there is no or"
+_SECOND = re.compile(r"\s(?:and|or|[|]+)\s+(\S+?)\s*(?:[=!<>]|in\b|not\s+in\b)", re.IGNORECASE)
 _JOINED = re.compile(r"(?:^|\s)(?:and|or|[|]+)\s", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _NULLS = frozenset({"null", "none", "nan", "na", "nat"})
@@ -163,6 +165,27 @@ def _example(data_type: pa.DataType) -> str:
         return "a date such as 2024-01-31" if pt.is_date(data_type) else "a time such as 2024-01-31 12:00"
     is_number = pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_decimal(data_type)
     return "a number" if is_number else "a text"
+
+
+def doubt_about(value: object, text: str, columns: Collection[str]) -> str | None:
+    """Why a text may not be meant as a value of the condition; None: there is no doubt."""
+    if not isinstance(value, str):
+        return None
+    quote = next((quote for quote in "'\"" if f"{quote}{value}{quote}" in text), None)
+    if quote is not None:
+        is_ended = re.search(rf"{quote}\s*(?:,|[|&]|(?:and|or)\s)", value, re.IGNORECASE)
+        return f"{_RULE}, and several values are in (...)" if is_ended else None
+    if value.startswith(("<", ">", "=", "!")):
+        return "the operators are == != < <= > >=; a text that begins so stands in quotes"
+    if value.casefold() == "null" or value == "None":
+        doubt = "nothing can be compared with a null"
+    elif value in columns:
+        doubt = "a column is compared with a value, not with another column"
+    elif (joined := _SECOND.search(value)) is not None and joined[1] in columns:
+        doubt = _RULE
+    else:
+        return None
+    return f"{doubt}. For the text, write {value!r} in quotes"
 
 
 class NoLiteral:
