@@ -13,6 +13,7 @@ import click
 
 from kartothek_cube.cli import completion
 from kartothek_cube.cli.context import Session, open_source, working
+from kartothek_cube.cli.errors import Failure
 from kartothek_cube.cli.options import cube_command
 from kartothek_cube.cli.output import bold, echo, show
 from kartothek_cube.cli.query.export import place_of
@@ -32,6 +33,8 @@ def command(ctx: click.Context, directory: str | None) -> None:
     The cube is grocery, or CUBE: half a year of sales, which are invented. It stays in DIRECTORY,
     in the store of --url, or in a new temporary directory. It takes seconds and needs no network.
     """
+    from kartothek_cube.cube.verbs.describe import list_cubes
+
     session: Session = ctx.obj
     begun, prefix = time.perf_counter(), session.cube or "grocery"
     # A store that the environment or `skv.yml` names is for other work.
@@ -47,6 +50,11 @@ def command(ctx: click.Context, directory: str | None) -> None:
     done: dict[str, str] = {}
     with working(session, quiet=True):
         store = open_source(session)
+        if prefix in list_cubes(store):
+            raise Failure(
+                f"The cube {prefix} is in {store.name} already. Take another directory, or delete the cube: "
+                f"kartothek_cube --url {store.name} {prefix} delete"
+            )
         for name, text in steps(store, prefix, page):
             done[name] = text
             if not session.json:

@@ -169,6 +169,9 @@ def _example(data_type: pa.DataType) -> str:
 
 def doubt_about(value: object, text: str, columns: Collection[str]) -> str | None:
     """Why a text may not be meant as a value of the condition; None: there is no doubt."""
+    if isinstance(value, dt.date):  # pandas reads 01.02.2024 as a day of January, 13.02.2024 as one of February
+        is_iso = value.isoformat()[:10] in text
+        return None if is_iso else "a moment is written as 2024-01-31, 2024-01-31 12:00 or 2024-01-31T12:00:00+01:00"
     if not isinstance(value, str):
         return None
     quote = next((quote for quote in "'\"" if f"{quote}{value}{quote}" in text), None)

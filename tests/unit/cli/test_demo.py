@@ -19,7 +19,11 @@ def test_a_cube_a_query_and_a_report(run, folder):
     lines = [line for line in ran.out.splitlines() if str(folder) not in line]
     assert [line for line in lines if len(line) > 80] == []
     assert "files read: 3 of 13" in ran.out
-    assert run("demo", "shop").code == 2  # nothing is replaced
+    again = run("demo", "shop")  # nothing is replaced
+    assert again.code == 2
+    assert "already. Take another directory" in again.err
+    assert run("--url", "shop/cubes", "grocery", "delete", "--yes").code == 0
+    assert run("demo", "shop").code == 0
 
 
 def test_the_store_of_the_environment_is_left_alone(run, folder, monkeypatch):

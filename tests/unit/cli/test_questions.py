@@ -40,6 +40,26 @@ def test_quotes_make_it_a_text(value, quote):
     assert condition.value == value
 
 
+MOMENTS = {"t": pa.timestamp("us"), "z": pa.timestamp("us", tz="UTC"), "d": pa.date32()}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["t >= 01.02.2024", "t == '13/02/2024'", "t in (2024-02-01, 03.01.2024)", "t > 2024", "z < today", "d == 20240201"],
+)
+def test_only_iso_texts_are_moments(text):
+    with pytest.raises(ValueError, match=r"a moment is written as 2024-01-31, .*\.$"):
+        conditions_in(text, MOMENTS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["t >= 2024-02-01", "t == '2024-02-01 12:30'", "z < 2024-02-01T23:00:00-05:00", "d in (2024-02-01, 2024-02-02)"],
+)
+def test_iso_texts_are_moments(text):
+    assert len(conditions_in(text, MOMENTS).conditions) == 1
+
+
 @pytest.mark.parametrize("text", ["s <> '001'", "s => 'M'", "s == a & q =! b"])
 def test_an_operator_of_other_languages_is_no_part_of_a_text(text):
     with pytest.raises(ValueError, match="the operators are == != < <= > >="):
