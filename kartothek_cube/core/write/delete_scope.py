@@ -75,9 +75,14 @@ def _cast(value: object, data_type: pa.DataType) -> Any:
     "1" is 1, as in kartothek. 1.9 is not.
     """
     plain: Any = value.as_py() if isinstance(value, pa.Scalar) else value
-    if isinstance(plain, np.generic):
+    if isinstance(plain, np.datetime64):
         # The item of a datetime64 in nanoseconds would be an integer.
-        plain = pa.scalar(plain).cast(pa.timestamp("us")).as_py() if isinstance(plain, np.datetime64) else plain.item()
+        moment = plain.astype("datetime64[us]")
+        if moment != plain:
+            raise pa.ArrowInvalid("a moment between two microseconds")
+        plain = moment
+    elif isinstance(plain, np.generic):
+        plain = plain.item()
     is_number = isinstance(plain, (int, float))
     if is_number and (pa.types.is_temporal(data_type) or (pa.types.is_boolean(data_type) and plain not in (0, 1))):
         raise pa.ArrowInvalid("a number")
