@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 
 from pairs import FIGURES, PROC, Row, figures
@@ -72,25 +73,34 @@ def title(script: str) -> str:
 def section(script: str, rows: Sequence[Row]) -> str:
     """A heading, the day and the load, a table."""
     when = f"{datetime.now(UTC):%Y-%m-%d}, load {os.getloadavg()[0]:.1f} at the end."
-    works = ["", *(row.work for row in rows)]
-    lines = [line(row, row.work if row.work != before else "") for before, row in zip(works, rows, strict=False)]
+    lines = [line(row, before) for before, row in zip([None, *rows], rows, strict=False)]
     return f"## {title(script)}\n\n{when}\n\n{TABLE}{''.join(lines)}"
 
 
-def line(row: Row, work: str) -> str:
-    """One of the table. The work is named in the first of its rows."""
+def line(row: Row, before: Row | None) -> str:
+    """One of the table, without what the row before has said."""
     theirs, ours, ratio, _ = figures(row)
-    verdict = f"**{row.verdict}**" if row.verdict == "missed" else row.verdict
+    is_same = before is not None and row.work == before.work
+    is_said = before is not None and is_same and (ours, row.unit) == (figures(before)[1], before.unit)
     target = row.target.replace("<= ", "≤").replace(">= ", "≥")
+    verdict = {"met": "", "missed": "**missed**"}.get(row.verdict, row.verdict)
     cells = [
-        work,
+        "" if is_same else shortened(row.work, "" if before is None else before.work),
         row.peer,
-        f"{theirs} {row.unit}" if theirs else "",
-        f"{ours} {row.unit}" if ours else "",
+        theirs if ours else f"{theirs} {row.unit}" if theirs else "",
+        f"{ours} {row.unit}" if ours and not is_said else "",
         ratio,
         f"{target} {verdict}",
     ]
     return f"| {' | '.join(cell.strip() for cell in cells)} |\n"
+
+
+def shortened(work: str, before: str) -> str:
+    """A work without the parts, each ended by a colon, in which it begins as the one before."""
+    parts = work.split(": ")
+    pairs = zip(parts[:-1], before.split(": "), strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return ": ".join(parts[same:]) if not same else f"… {': '.join(parts[same:])}"
 
 
 def machine() -> str:
