@@ -107,6 +107,20 @@ def test_rows_become_lines_of_a_table_and_name_their_work_once(module):
     row = module("pairs").Row("build", "pyarrow", 1.0, 2.0, 2.0, math.nan, "<= 1.3x", met=False)
     lines = module("run").section("planning", [row, row]).splitlines()
     assert lines[-2:] == [
-        "| build | pyarrow | 1.00 s | 2.00 s | 2.00x | ≤1.3x **missed** |",
-        "|  | pyarrow | 1.00 s | 2.00 s | 2.00x | ≤1.3x **missed** |",
+        "| build | pyarrow | 1.00 | 2.00 s | 2.00x | ≤1.3x **missed** |",
+        "|  | pyarrow | 1.00 |  | 2.00x | ≤1.3x **missed** |",
     ]
+
+
+def test_a_line_keeps_the_units_that_no_other_cell_says(module):
+    row = module("pairs").Row("build", "pyarrow", 1.0, math.nan, math.nan, math.nan, "", met=None)
+    line = module("run").line(row, None)
+    assert line.startswith("| build | pyarrow | 1.00 s |")
+
+
+def test_a_work_is_shortened_by_the_parts_that_it_shares_with_the_work_before(module):
+    shortened = module("run").shortened
+    assert shortened("cube: one brand", "cube: all rows") == "… one brand"
+    assert shortened("cube: local: all rows", "cube: remote: all rows") == "… local: all rows"
+    assert shortened("tables: all rows", "cube: all rows") == "tables: all rows"
+    assert shortened("all rows", "all rows") == "all rows"
