@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -44,7 +45,7 @@ _SEARCHED = 16_384
 _COMPARE = {"==": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bounds:
     """Statistics of one column for several chunks (row groups, files), one entry per chunk.
 
@@ -55,6 +56,29 @@ class Bounds:
     minimum: pa.Array
     maximum: pa.Array
     has_null: Mask
+
+    @cached_property
+    def unknown(self) -> Mask:
+        """The chunks whose bounds say nothing."""
+        if not (self.minimum.null_count or self.maximum.null_count):
+            return ~_to_numpy(pc.less_equal(self.minimum, self.maximum))
+        missing = ~_to_numpy(self.minimum.is_valid()) | ~_to_numpy(self.maximum.is_valid())
+        # Some old writers stored NaN, or a maximum below the minimum.
+        return missing | ~_to_numpy(pc.fill_null(pc.less_equal(self.minimum, self.maximum), False))
+
+    def known_as(self, data_type: pa.DataType) -> tuple[Any, Any]:
+        """Minima and maxima of the other chunks for NumPy, as values of a type."""
+        if data_type not in self._known:
+            # NumPy compares numbers and moments as such, all others (text, dates) as objects of
+            # Python.
+            sides = (side.filter(pa.array(~self.unknown)) for side in (self.minimum, self.maximum))
+            low, high = (side if side.type.equals(data_type) else side.cast(data_type) for side in sides)
+            self._known[data_type] = low.to_numpy(zero_copy_only=False), high.to_numpy(zero_copy_only=False)
+        return self._known[data_type]
+
+    @cached_property
+    def _known(self) -> dict[pa.DataType, tuple[Any, Any]]:
+        return {}
 
 
 def matching_rows(table: pa.Table, predicates: Predicates | None) -> Mask:
@@ -151,7 +175,7 @@ def _constants_as(clause: Clause, data_type: pa.DataType) -> pa.Array:
     arrays = clause.value.arrays if isinstance(clause.value, Constants) else {}
     if data_type not in arrays:
         array = literal_array([v for v in constants_of(clause) if not is_null(v)], data_type)
-        arrays[data_type] = array.take(pc.sort_indices(array)) if len(array) else array
+        arrays[data_type] = array.take(pc.sort_indices(array)) if len(array) > 1 else array
     return arrays[data_type]
 
 
@@ -209,30 +233,16 @@ def _possible(bounds: Bounds, clause: Clause) -> Mask:
         possible = may_hold(bounds, _constants_as(clause, bounds.minimum.type))
     else:  # an order holds for some value if it holds for the least or the greatest one
         side = bounds.minimum if clause.op in ("<", "<=") else bounds.maximum
-        possible = _unknown(bounds) | matching_values(side, clause)
+        possible = bounds.unknown | matching_values(side, clause)
     return possible | bounds.has_null if accepts_null(clause) else possible
 
 
 def may_hold(bounds: Bounds, ascending: pa.Array) -> Mask:
     """The chunks that have one of these sorted values within their bounds, or unknown bounds."""
-    mask = _unknown(bounds)
-    known, sides = ~mask, [bounds.minimum, bounds.maximum]
-    if mask.any():
-        sides = [side.filter(pa.array(known)) for side in sides]
-    low, high = (side if side.type.equals(ascending.type) else side.cast(ascending.type) for side in sides)
-    # NumPy compares numbers and moments as such, all others (text, dates) as objects of Python.
-    values, lowest, highest = (array.to_numpy(zero_copy_only=False) for array in (ascending, low, high))
-    mask[known] = np.searchsorted(values, lowest, side="left") < np.searchsorted(values, highest, side="right")
+    mask = bounds.unknown.copy()
+    values, (lowest, highest) = ascending.to_numpy(zero_copy_only=False), bounds.known_as(ascending.type)
+    mask[~bounds.unknown] = np.searchsorted(values, lowest, "left") < np.searchsorted(values, highest, "right")
     return mask
-
-
-def _unknown(bounds: Bounds) -> Mask:
-    """The chunks whose bounds say nothing."""
-    if not (bounds.minimum.null_count or bounds.maximum.null_count):
-        return ~_to_numpy(pc.less_equal(bounds.minimum, bounds.maximum))
-    missing = ~_to_numpy(bounds.minimum.is_valid()) | ~_to_numpy(bounds.maximum.is_valid())
-    # Some old writers stored NaN, or a maximum below the minimum.
-    return missing | ~_to_numpy(pc.fill_null(pc.less_equal(bounds.minimum, bounds.maximum), False))
 
 
 Ranges: TypeAlias = list[tuple[int, int]]

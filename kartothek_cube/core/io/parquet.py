@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
@@ -29,6 +29,7 @@ __all__ = [
     "read_columns",
     "read_found",
     "read_matching",
+    "read_matching_files",
     "read_parquet_inside",
     "read_source",
     "stream_columns",
@@ -47,6 +48,9 @@ _FEW_ROWS = 131_072
 _FILTERED_ROWS = 32_768
 # Where that many rows of a row group need not be decoded, reading row groups one by one pays.
 _SKIPPED_ROWS = 4_096
+# So few rows of a file are decoded with all columns at once, and so many of several files filtered
+# at once: more steps cost more than they save.
+_DECODED_AT_ONCE, _FILTERED_AT_ONCE = 65_536, 262_144
 # The offsets of Arrow's texts are signed numbers of 32 bits.
 _LONGEST_TEXTS = 2**31 - 1
 
@@ -75,6 +79,52 @@ def read_parquet_inside(
             source, key, columns, schema, with_runtime_filter(source, predicates, runtime_filter)
         )
         return table, found.rows
+
+
+def read_matching_files(
+    store: Store,
+    keys: Iterable[str],
+    dataset: str | None,
+    columns: Sequence[str],
+    schema: pa.Schema,
+    predicates: Predicates | None,
+) -> Iterator[tuple[pa.Table, list[int]]]:
+    """The rows of several files as by `read_parquet_inside`, and the number of rows of each file.
+
+    Neighbouring files of which few rows have to be looked at are filtered at once.
+    """
+    names = [*columns, *sorted(columns_of(predicates) - set(columns))]
+    waiting = list[pa.Table]()
+
+    def filtered() -> tuple[pa.Table, list[int]]:
+        table, ends = pa.concat_tables(waiting), np.cumsum([0, *map(len, waiting)])
+        mask = matching_rows(table, predicates)
+        counts = np.diff(np.searchsorted(np.flatnonzero(mask), ends)).tolist()
+        return _typed(filter_table(table, mask), sum(counts), columns, schema, key), counts
+
+    for key in keys:
+        with open_file(store, key, dataset) as source:
+            groups = _matching_groups(source, schema, predicates)
+            rows = source.rows(groups)
+            is_little = rows <= _DECODED_AT_ONCE
+            if is_little:
+                table = _typed(_read(source, groups, names), rows, names, schema, key, encoded=True)
+            else:
+                table, _ = _selected(source, groups, columns, schema, predicates, key)
+        if waiting and not (is_little and _fit(waiting, table)):
+            yield filtered()
+            waiting.clear()
+        if is_little:
+            waiting.append(table)
+        else:
+            yield table, [table.num_rows]
+    if waiting:
+        yield filtered()
+
+
+def _fit(tables: Sequence[pa.Table], other: pa.Table) -> bool:
+    """Whether another table can be filtered together with these."""
+    return sum(map(len, tables)) + len(other) <= _FILTERED_AT_ONCE and other.schema.equals(tables[0].schema)
 
 
 def with_runtime_filter(

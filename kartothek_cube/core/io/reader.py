@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,12 @@ from kartothek_cube.core.expressions.evaluate import clause_on_scalar, filter_ta
 from kartothek_cube.core.expressions.predicates import Clause, Predicates, columns_of, resolve_constants
 from kartothek_cube.core.io._fast.small_files import SmallFileReader
 from kartothek_cube.core.io.file_format import CSV_GZIP_SUFFIX, CSV_SUFFIX, DATA_SUFFIX
-from kartothek_cube.core.io.parquet import count_parquet_rows, open_parquet_inside, read_parquet_inside
+from kartothek_cube.core.io.parquet import (
+    count_parquet_rows,
+    open_parquet_inside,
+    read_matching_files,
+    read_parquet_inside,
+)
 from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Store
@@ -226,7 +231,10 @@ def _tables(
     store: Store, files: Sequence[tuple[str, Mapping[str, Any]]], request: FileRequest, schema: pa.Schema
 ) -> Iterator[tuple[pa.Table, list[int]]]:
     """The rows of some neighbouring files after the other, and the number of rows of each file."""
-    reader = SmallFileReader(store, schema, has_predicates=request.predicates is not None)
+    if request.predicates is not None or request.runtime_filter:
+        yield from _matching_tables(store, files, request)
+        return
+    reader = SmallFileReader(store, schema)
     for begin in range(0, len(files), _BATCH_FILES):
         batch = files[begin : begin + _BATCH_FILES]
         rest = iter(batch)
@@ -238,3 +246,27 @@ def _tables(
             else:
                 deque(islice(rest, len(found[1])), maxlen=0)
                 yield found
+
+
+def _matching_tables(
+    store: Store, files: Sequence[tuple[str, Mapping[str, Any]]], request: FileRequest
+) -> Iterator[tuple[pa.Table, list[int]]]:
+    """The same for a request of some rows."""
+    predicates = tuple((*conjunction, *request.runtime_filter) for conjunction in request.predicates or ((),))
+    inside = {*request.columns, *columns_of(predicates)}
+
+    def suits(file: tuple[str, Mapping[str, Any]]) -> bool:
+        return file[0].endswith(DATA_SUFFIX) and bool(request.columns) and file[1].keys().isdisjoint(inside)
+
+    for together, run in groupby(files, suits):
+        if together:
+            keys = (key for key, _ in run)
+            for table, counts in read_matching_files(
+                store, keys, request.dataset, request.columns, request.schema, predicates
+            ):
+                record(rows_read=table.num_rows)
+                yield table, counts
+        else:
+            for key, constants in run:
+                table = read_rows(store, key, request, constants)
+                yield table, [len(table)]

@@ -240,16 +240,24 @@ class PartitionLoader:
         return table.select(list(_columns(context, role)))
 
     def read_batch(
-        self, context: GroupContext, role: DatasetRole, parts: Sequence[DatasetFiles], room: int
+        self,
+        context: GroupContext,
+        role: DatasetRole,
+        parts: Sequence[DatasetFiles],
+        room: int,
+        clauses: tuple[Clause, ...] = (),
+        runtime_filter: tuple[Clause, ...] = (),
     ) -> tuple[pa.Table, IntArray]:
-        """All rows of a dataset in several aligned partitions, and the number of rows of each.
+        """The rows of a dataset in several aligned partitions, and the number of rows of each.
+
+        Of several files of a partition, the clauses have to be about dimensions: see `read_newest`.
 
         Raises
         ------
         TooLarge
             If the rows take more than ``room`` bytes.
         """
-        request = _request(context, role, ())
+        request = _request(context, role, clauses, (), _of(role, runtime_filter))
         pairs = (pair for part in parts for pair in zip(part.keys, part.values, strict=True))
         files = [(key, _file_values(values, request)) for key, values in pairs]
         table, counts = read_together(self._store, files, request, room)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain, groupby, pairwise
+from itertools import chain, groupby, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.grouping import AMPLIFICATION_LIMIT, Spill, split_groups
 from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io.reader import TooLarge
 from kartothek_cube.core.runtime.executor import SizeEstimate, map_batches
 from kartothek_cube.core.runtime.options import current_options
@@ -50,6 +51,8 @@ __all__ = [
 _PARTITIONS, _GROUPS = Phase("read", "partitions"), Phase("read", "groups")
 # Memory and number of the partitions of a batch.
 _BYTES, _LIMIT = 4 * 2**20, 64
+# If their rows are filtered, a batch may take long: so there are that many for each thread.
+_FILTERED_LIMIT, _BATCHES = 16, 4
 # When the rows of one dataset take this multiple of the memory, its groups are joined singly.
 _SPARE = 4
 _NO_FILES = DatasetFiles((), ())
@@ -121,7 +124,7 @@ def load_ahead(batches: BatchLoader, groups: Sequence[Group]) -> Iterator[pa.Tab
 
 def _batches(plan: QueryPlan, store: Store) -> BatchLoader:
     # Requests to a remote store run in parallel: no partition has to wait for another.
-    return BatchLoader(PartitionLoader(store), plan.context, single=store.is_remote)
+    return BatchLoader(PartitionLoader(store), plan.context, single=store.is_remote, partitions=len(plan.slices))
 
 
 def _iter_spilled(
@@ -167,22 +170,28 @@ class JoinedBatch:
 class BatchLoader:
     """Decides how many groups a loader joins at a time, and joins them. Safe for threads.
 
-    Groups are joined one by one if ``single``, or where they are large or filtered.
+    Groups are joined one by one if ``single``, or where they are large. Without the number of
+    ``partitions`` of the plan they are, too, where they are filtered.
     """
 
-    def __init__(self, loader: PartitionLoader, context: GroupContext, *, single: bool) -> None:
+    def __init__(self, loader: PartitionLoader, context: GroupContext, *, single: bool, partitions: int = 0) -> None:
         # Where a filter drops rows, the size of a result does not tell how much was read.
         filtered = any(
             role.restricts or any(c.column not in context.partition_columns for c in role.clauses)
             for role in context.roles
         )
-        suits = is_ordered(context) and not filtered and bool(context.partition_columns)
-        self._loader, self._single = loader, single or not suits
-        self._largest, self._room = 0, min(_BYTES, current_options().bytes_in_flight // _LIMIT)
+        few = min(_FILTERED_LIMIT, partitions // (_BATCHES * current_options().thread_count))
+        self._most = few if filtered else _LIMIT
+        suits = is_ordered(context) and bool(context.partition_columns) and not (filtered and _reads_others(context))
+        self._loader, self._single = loader, single or self._most < 2 or not suits
+        self._largest: int | None = None
+        self._room = min(_BYTES, current_options().bytes_in_flight // _LIMIT)
 
     def limit(self) -> int:
         """The number of groups to take at a time, estimated from the largest one so far."""
-        return 1 if self._single or not self._largest else min(_LIMIT, max(1, self._room // self._largest))
+        if self._single or self._largest is None:
+            return 1
+        return min(self._most, max(1, self._room // max(1, self._largest)))
 
     def join(self, groups: Sequence[Group]) -> Iterator[JoinedBatch]:
         """Join neighbouring groups lazily, in as few batches as possible."""
@@ -206,8 +215,10 @@ class BatchLoader:
         """All groups in one batch; None if they cannot be joined together."""
         if self._single or len(groups) == 1 or any(len(group.partitions) != 1 for group in groups):
             return None
+        parts = [group.partitions[0] for group in groups]
+        if _needs_newest_first(groups[0].context, parts):
+            return None
         try:
-            parts = [group.partitions[0] for group in groups]
             joined, counts = _join_parts(self._loader, groups[0].context, parts, _SPARE * self._room)
         except TooLarge:  # unlike the groups before
             return None
@@ -221,8 +232,23 @@ class BatchLoader:
             for role, selection in zip(roles, joined.parts, strict=False)
             if not is_shared(group.context, role)
         )
-        self._largest = max(self._largest, sum(sizes))
+        self._largest = max(self._largest or 0, sum(sizes))
         return JoinedBatch([group], parts)
+
+
+def _reads_others(context: GroupContext) -> bool:
+    """Whether a dataset with a part for each partition tells which rows of the seed are of use."""
+    return any(role.restricts and role.clauses and not is_shared(context, role) for role in context.roles)
+
+
+def _needs_newest_first(context: GroupContext, parts: Sequence[GroupPartition]) -> bool:
+    """Whether a condition on payload holds for several files of a partition."""
+    late = [
+        role.id
+        for role in context.roles
+        if not is_shared(context, role) and any(c.column not in role.dimensions for c in clauses_of(role, parts[0], {}))
+    ]
+    return any(len(part.files.get(i, _NO_FILES).keys) > 1 for part in parts for i in late)
 
 
 def _join_parts(
@@ -232,23 +258,35 @@ def _join_parts(
     # The number of the partition is one more key column. It takes the name of a partition column:
     # these are not read from files, so the name is free.
     number, cells = context.partition_columns[0], context.cell_columns
+    seed_role, *roles = context.roles
+    clauses = {role.id: clauses_of(role, parts[0], {}) for role in context.roles}
+    found, runtime_filter = dict[str, BuildSide](), tuple[Clause, ...]()
 
     def read(role: DatasetRole) -> pa.Table:
-        table, counts = loader.read_batch(context, role, [part.files.get(role.id, _NO_FILES) for part in parts], room)
+        files = [part.files.get(role.id, _NO_FILES) for part in parts]
+        table, counts = loader.read_batch(context, role, files, room, clauses[role.id], runtime_filter)
         return table.append_column(number, pa.array(np.repeat(np.arange(len(parts)), counts)))
 
     def read_other(role: DatasetRole) -> BuildSide:
+        if role.id in found:
+            return found[role.id]
         if not is_shared(context, role):
             return BuildSide(read(role), (number, *role.dimensions))
-        clauses = clauses_of(role, parts[0], {})
-        return loader.read_build_side(context, role, parts[0].files.get(role.id), clauses, shared=True)
+        return loader.read_build_side(context, role, parts[0].files.get(role.id), clauses[role.id], shared=True)
 
-    seed_role, *roles = context.roles
+    restricting = [role for role in roles if role.restricts]
+    for role in restricting:
+        if clauses[role.id]:
+            found[role.id] = read_other(role)
+            runtime_filter += found[role.id].runtime_filter
     seed = newest_rows(read(seed_role), (number, *seed_role.dimensions))
     seed = newest_rows(seed, (number, *cells)) if set(seed_role.dimensions) - set(cells) else seed
-    joined = join_cells(seed, (number, *cells), (), map(read_other, roles), {})
-    numbers = seed.column(number)
-    counts = np.bincount(numbers.to_numpy(), minlength=len(parts))
+    others = map(read_other, roles)  # those that restrict come first
+    joined = join_cells(seed, (number, *cells), islice(others, len(restricting)), others, {})
+    if not joined.rows:
+        return joined, np.zeros(len(parts), dtype=np.int64)
+    numbers, rows = seed.column(number), joined.parts[0].positions
+    counts = np.bincount(numbers.to_numpy() if rows is None else numbers.to_numpy()[rows], minlength=len(parts))
     return _with_partition_values(joined, context, parts, numbers), counts
 
 
@@ -256,8 +294,6 @@ def _with_partition_values(
     joined: JoinedRows, context: GroupContext, parts: Sequence[GroupPartition], numbers: pa.ChunkedArray
 ) -> JoinedRows:
     """The same rows with the values of the partition columns instead of the partition's number."""
-    if not joined.rows:
-        return joined
     number = context.partition_columns[0]
     tables = [p.table.drop_columns(number) if number in p.table.column_names else p.table for p in joined.parts]
     # In the order of the schema, as in groups that are joined singly: the tables are concatenated.

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.expressions.predicates import Clause, Constants
+from kartothek_cube.core.io import parquet, parquet_source
 from kartothek_cube.core.io import reader as batched_reader
 from kartothek_cube.core.io._fast import small_files
 from kartothek_cube.core.io.csv import CsvFormat
@@ -127,6 +128,73 @@ def test_files_are_read_together_as_alone(
     files = [(put(store, i, table, row_group_size=group_rows), constants) for i, table in enumerate(tables)] * repeated
     if files:
         check(store, files, request(*columns, predicates=predicates))
+
+
+@pytest.fixture
+def filtered_at_once(monkeypatch):
+    """How many rows are filtered at a time."""
+    found, matching = [], parquet.matching_rows
+    monkeypatch.setattr(
+        parquet, "matching_rows", lambda table, predicates: found.append(len(table)) or matching(table, predicates)
+    )
+    return found
+
+
+SOME = ((Clause("x", ">=", 3), Clause("v1", "<", 8.0)), (Clause("y", "==", "b"),))
+
+
+@pytest.mark.parametrize("most", [(0, 0), (4, 4), (4, 9), (100, 100)], ids=str)
+def test_matching_rows_of_several_files_are_those_of_each(local, monkeypatch, most):
+    monkeypatch.setattr(parquet, "_FEW_ROWS", 0)
+    monkeypatch.setattr(parquet, "_DECODED_AT_ONCE", most[0])
+    monkeypatch.setattr(parquet, "_FILTERED_AT_ONCE", most[1])
+    files = []
+    for k in range(12):
+        # Some files are empty, some lack a column, some have another type.
+        rows = 0 if k % 5 == 4 else 3 + k % 4
+        kind = pa.int8() if k % 4 == 3 else pa.int64()
+        columns = {"x": pa.array(range(rows), kind), "y": pa.array(["ab"[k % 2]] * rows, pa.string())}
+        columns |= {} if k % 3 == 2 else {"v1": pa.array([k + i / 2 for i in range(rows)], pa.float64())}
+        files.append((put(local, f"m{k}", pa.table(columns), row_group_size=2), {}))
+    for columns in [("x", "v1", "y"), ("v1",), ("y", "l")]:
+        for predicates in (SOME, ((Clause("x", "==", 2),),), ((Clause("x", "==", 99),),)):
+            check(local, files, request(*columns, predicates=predicates))
+
+
+def test_files_of_few_rows_are_filtered_at_once(local, filtered_at_once):
+    files = [(put(local, f"f{k}", pa.table({"x": [k, k + 1]})), {}) for k in range(5)]
+    check(local, files, request("x", predicates=((Clause("x", "==", 3),),)))
+    assert filtered_at_once == [10, *[2] * 5]  # together, then each alone
+
+
+def test_no_more_are_filtered_at_once_than_fit(local, filtered_at_once, monkeypatch):
+    monkeypatch.setattr(parquet, "_FILTERED_AT_ONCE", 5)
+    files = [(put(local, f"f{k}", pa.table({"x": [k, k + 1]})), {}) for k in range(5)]
+    read_together(local, files, request("x", predicates=((Clause("x", "==", 3),),)), ROOM)
+    assert filtered_at_once == [4, 4, 2]
+
+
+def test_texts_that_repeat_are_filtered_as_dictionaries(local, monkeypatch):
+    monkeypatch.setattr(parquet_source, "_MANY_ROWS", 0)
+    files = [(put(local, f"f{k}", pa.table({"x": [1, 2] * 4, "y": ["a" * 9, None] * 4})), {}) for k in range(3)]
+    for value in ("a" * 9, "b"):
+        check(local, files, request("y", "x", predicates=((Clause("y", "==", value),),)))
+    check(local, files, request("y", "x", predicates=((Clause("y", "!=", "b"), Clause("x", "<=", 1)),)))
+
+
+def test_a_runtime_filter_holds_for_all_files(local):
+    files = [(put(local, f"f{k}", pa.table({"x": [k, k + 1]})), {}) for k in range(5)]
+    asked = FileRequest("uuid", SCHEMA, ("x",), None, (Clause("x", "in", Constants([2, 7])),))
+    found, counts = read_together(local, files, asked, ROOM)
+    assert (found.to_pydict(), counts) == ({"x": [2, 2]}, [0, 1, 1, 0, 0])
+
+
+@pytest.mark.parametrize("at", [0, 1, 4])
+def test_a_damaged_file_among_filtered_ones_is_named(local, at):
+    files = [(put(local, f"f{k}", pa.table({"x": [k, k + 1]})), {}) for k in range(5)]
+    local.put(files[at][0], b"PAR1 nothing PAR1")
+    with pytest.raises(CorruptData, match=f"f{at}.parquet"):
+        read_together(local, files, request("x", predicates=((Clause("x", "==", 3),),)), ROOM)
 
 
 def test_no_files_have_no_rows(local):

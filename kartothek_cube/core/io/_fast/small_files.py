@@ -55,8 +55,8 @@ class SmallFileReader:
     Neighbouring files of known layouts are read together.
     """
 
-    def __init__(self, store: Store, schema: pa.Schema, *, has_predicates: bool) -> None:
-        self._store, self._schema, self._has_predicates = store, schema, has_predicates
+    def __init__(self, store: Store, schema: pa.Schema) -> None:
+        self._store, self._schema = store, schema
         self._layouts = _layouts(schema)
 
     def read(self, files: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[tuple[pa.Table, list[int]] | None]:
@@ -64,7 +64,7 @@ class SmallFileReader:
         # Constants replace columns of a file, which only `read_rows` does.
         names = self._schema.names
         suits = [key.endswith(".parquet") and constants.keys().isdisjoint(names) for key, constants in files]
-        keys = [key if ok and not self._has_predicates else None for (key, _), ok in zip(files, suits, strict=True)]
+        keys = [key if ok else None for (key, _), ok in zip(files, suits, strict=True)]
         # Step by step: taking all steps for one file after the other is slower (CPU cache misses).
         contents = [content or b"" for content in _each(_content, _each(self._store.local_path, keys))]
         joined = b"".join(contents)

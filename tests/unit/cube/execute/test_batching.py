@@ -173,6 +173,120 @@ def test_partitions_of_which_not_all_is_needed_are_loaded_alone(store, arguments
     assert batches.limit() == 1
 
 
+# --- filtered partitions --------------------------------------------------------------------------
+
+MANY = 10_000
+FILTERED = [
+    {"conditions": C("x") == 3},
+    {"conditions": (C("x") > 1) & (C("y") != 2)},
+    {"conditions": C("v1") == 0.5},
+    {"conditions": C("v2").isin(["a", ""]), "payload_columns": ["v4"]},
+    {"conditions": C("v5") == "zero"},
+    {"conditions": (C("v5") == "zero") & (C("y") < 3)},
+    {"conditions": (C("v5") == "zero") & (C("v1") == 0.5), "datasets": ["seed", "products", "days"]},
+    {"conditions": C("v6") == 1},
+    {"conditions": C("v5") == "none"},
+    {"conditions": C("x") == 99},
+    {"conditions": C("v1") == 0.25},
+    {"conditions": C("x") == 1, "dimension_columns": ["x"], "payload_columns": ["v5"]},
+]
+
+
+@pytest.fixture(scope="module")
+def once():
+    """As `store`, each partition in one file."""
+    store = open_store("hmemory://")
+    seed = rows(1, "x", "y", "p", "q", i1=some([1, 2, 3]), v1=some([None, 0.5, -0.0]), v2=some([None, "a", ""]))
+    data = {
+        "seed": seed,
+        "part": rows(2, "x", "y", "p", "q", v4=some([[1], [None], None])),
+        "products": table(x=[0, 1, 3], v5=["zero", None, "three"]),
+        "days": table(y=[0, 1, 5, 2, 0], p=[0, 0, 0, 1, 1], v6=[1, 2, 1, 1, 3]),
+    }
+    build_cube(data, CUBE, store, partition_on={"products": [], "days": ["p"]})
+    return store
+
+
+@pytest.mark.parametrize("which", ["once", "store"])
+@pytest.mark.parametrize("arguments", FILTERED, ids=str)
+def test_filtered_partitions_have_together_the_rows_that_each_has_alone(request, which, arguments):
+    store = request.getfixturevalue(which)
+    plan, loader = plan_of(store, arguments), PartitionLoader(store)
+    batches = BatchLoader(loader, plan.context, single=False, partitions=MANY)
+    groups = list(plan.slices)
+    found = [one for batch in batches.join(groups) for one in batch.tables()] if groups else []
+    expected = [PartitionLoader(store).load(group) for group in groups]
+    assert [one.to_pylist() for one in found] == [one.to_pylist() for one in expected]
+    assert all(one.schema.equals(plan.schema) for one in found)
+
+
+def test_partitions_without_a_row_are_no_reason_to_take_the_next_one_alone(once):
+    plan = plan_of(once, {"conditions": C("v1") == 0.25})
+    batches = BatchLoader(PartitionLoader(once), plan.context, single=False, partitions=MANY)
+    assert batches.limit() == 1
+    list(batches.join(list(plan.slices)[:1]))
+    assert batches.limit() > 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_alone"),
+    [
+        ({"conditions": C("x") == 3}, False),
+        ({"conditions": C("v5") == "zero", "datasets": ["seed", "products"]}, False),
+        # What `part` finds in a partition tells which rows of the seed are of use there.
+        ({"conditions": C("v7") == 1, "datasets": ["seed", "other"]}, True),
+    ],
+    ids=["dimension", "shared", "unshared"],
+)
+def test_filtered_partitions_are_joined_together_where_nothing_is_read_twice(alone, arguments, is_alone):
+    store = open_store("hmemory://")
+    cells = {"x": [0, 3, 1, 3], "y": [0] * 4, "p": [0, 0, 1, 1], "q": ["a", "b", "a", "b"]}
+    products = table(x=[0, 1, 3], v5=["zero", "one", "three"])
+    data = {"seed": table(**cells, i1=[1] * 4), "other": table(**cells, v7=[1] * 4), "products": products}
+    build_cube(data, CUBE, store, partition_on={"products": []})
+    plan = plan_of(store, arguments)
+    batches = BatchLoader(PartitionLoader(store), plan.context, single=False, partitions=MANY)
+    list(batches.join(list(plan.slices)))
+    assert bool(alone) == is_alone
+
+
+def test_a_condition_on_payload_is_about_the_newest_row(alone):
+    store = open_store("hmemory://")
+    seed = table(x=[0, 0], y=[0, 0], p=[0, 1], q=["a", "a"], i1=[1, 1], v1=[5, 5])
+    build_cube(seed, CUBE, store)
+    append_to_cube(table(x=[0], y=[0], p=[0], q=["a"], i1=[1], v1=[6]), CUBE, store)
+    plan = plan_of(store, {"conditions": C("v1") == 5})
+    batches = BatchLoader(PartitionLoader(store), plan.context, single=False, partitions=MANY)
+    found = [row for batch in batches.join(list(plan.slices)) for one in batch.tables() for row in one.to_pylist()]
+    assert [(row["p"], row["v1"]) for row in found] == [(1, 5)]
+    assert alone
+
+
+@pytest.mark.parametrize(("threads", "most"), [(1, 16), (2, 12), (5, 5), (20, 1)])
+def test_there_are_batches_for_every_thread_as_filtering_may_take_long(once, threads, most):
+    plan = plan_of(once, {"conditions": C("x") == 3})
+    with options(threads=threads):
+        batches = BatchLoader(PartitionLoader(once), plan.context, single=False, partitions=100)
+    list(batches.join(list(plan.slices)[:1]))
+    assert batches.limit() == most
+
+
+def test_the_whole_of_filtered_partitions_is_what_they_are_alone(monkeypatch):
+    store, cube = open_store("hmemory://"), Cube(["x"], ["p"], "many")
+    n = 400
+    build_cube(table(x=list(range(n)), p=[i % 40 for i in range(n)], v1=[i % 7 for i in range(n)]), cube, store)
+    for conditions in (C("x") < 90, C("v1") == 3, (C("v1") != 3) & (C("x") >= 200)):
+        with options(threads=1):
+            together = query_cube_arrow(cube, store, conditions)
+            streamed = stream_cube(cube, store, conditions).read_all()
+            with monkeypatch.context() as patch:
+                patch.setattr(BatchLoader, "limit", lambda self: 1)
+                alone = query_cube_arrow(cube, store, conditions)
+        assert together.to_pylist() == alone.to_pylist()
+        assert sorted(streamed.to_pylist(), key=lambda row: row["x"]) == alone.to_pylist()
+        assert len(alone)
+
+
 def test_large_partitions_are_loaded_alone(store):
     plan = plan_of(store, {})
     with options(bytes_in_flight=100):
