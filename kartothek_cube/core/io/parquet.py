@@ -50,7 +50,7 @@ _FILTERED_ROWS = 32_768
 _SKIPPED_ROWS = 4_096
 # So few rows of a file are decoded with all columns at once, and so many of several files filtered
 # at once: more steps cost more than they save.
-_DECODED_AT_ONCE, _FILTERED_AT_ONCE = 65_536, 262_144
+_DECODED_AT_ONCE, _FILTERED_AT_ONCE = 65_536, 32_768
 # The offsets of Arrow's texts are signed numbers of 32 bits.
 _LONGEST_TEXTS = 2**31 - 1
 
