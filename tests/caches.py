@@ -17,4 +17,4 @@ def forget(store: Store) -> None:
     statistics._lost.clear()
     with _cache._lock:
         for key in [key for key in _cache._entries if key[0] == store.identity]:
-            del _cache._entries[key]
+            _cache._remove(key)

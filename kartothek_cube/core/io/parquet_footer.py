@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -15,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kartothek_cube.core.expressions.evaluate import Bounds
+from kartothek_cube.core.runtime.lru_cache import LruCache
 
 __all__ = ["FileState", "ParquetFooter", "check_rows", "column_positions", "file_state", "keep_footer", "kept_footer"]
 
@@ -129,52 +127,17 @@ def file_state(path: str) -> FileState:
     return FileState(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-class _KeptFooters:
-    """The footers of the files that this process has opened last, by path. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._footers: OrderedDict[str, tuple[FileState, ParquetFooter]] = OrderedDict()
-        self._nbytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, path: str, state: FileState) -> ParquetFooter | None:
-        with self._lock:
-            kept, footer = self._footers.get(path, (None, None))
-            if footer is not None:
-                self._footers.move_to_end(path)
-            return footer if kept == state else None
-
-    def put(self, path: str, state: FileState, footer: ParquetFooter) -> None:
-        with self._lock:
-            self._remove(path)
-            self._footers[path] = state, footer
-            self._nbytes += _nbytes(footer)
-            while self._nbytes > _KEPT_BYTES:
-                self._remove(next(iter(self._footers)))
-
-    def _remove(self, path: str) -> None:
-        _, footer = self._footers.pop(path, (None, None))
-        self._nbytes -= 0 if footer is None else _nbytes(footer)
-
-    def reset_lock(self) -> None:
-        self._lock = threading.Lock()
-
-
-def _nbytes(footer: ParquetFooter) -> int:
-    return footer.metadata.serialized_size * _RATIO
-
-
-_kept = _KeptFooters()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_kept.reset_lock)  # another thread may have held it
+# The footers of the files that this process has opened last, by path.
+_kept = LruCache[str, tuple[FileState, ParquetFooter]](_KEPT_BYTES)
 
 
 def kept_footer(path: str, state: FileState) -> ParquetFooter | None:
     """The footer of a local file, if this process has read it in this state."""
-    return _kept.get(path, state)
+    kept, footer = _kept.get(path) or (None, None)
+    return footer if kept == state else None
 
 
 def keep_footer(path: str, state: FileState, footer: ParquetFooter) -> None:
     """Keep a footer for the next who opens the file, unless the file may still be written."""
     if time.time_ns() - max(state.modified_ns, state.changed_ns) > _SETTLED_NS:
-        _kept.put(path, state, footer)
+        _kept.put(path, (state, footer), footer.metadata.serialized_size * _RATIO)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import warnings
-from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -41,9 +38,9 @@ from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mappi
 from kartothek_cube.core.metadata.schema_file import parse_common_metadata, parse_embedded_schemas
 from kartothek_cube.core.metadata.snapshot import Snapshot, Undecided, make_snapshot, type_of_column
 from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.lru_cache import LruCache
 from kartothek_cube.core.snapshots.document_store import StoredDocument, read_document
 from kartothek_cube.core.snapshots.index_file import read_index
-from kartothek_cube.core.snapshots.indexing import built_indices
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import (
     CorruptDocument,
@@ -74,33 +71,8 @@ __all__ = [
 
 _CACHE_SIZE = 64
 
-
-class _Cache:
-    """The latest snapshots that this process has used, by store and dataset. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._entries: OrderedDict[tuple[Hashable, str], Snapshot] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, store: Store, uuid: str) -> Snapshot | None:
-        with self._lock:
-            return self._entries.get((store.identity, uuid))
-
-    def put(self, store: Store, snapshot: Snapshot) -> None:
-        with self._lock:
-            # The result belongs to the commit that made the snapshot, not to later readers.
-            self._entries[store.identity, snapshot.uuid] = replace(snapshot, result=None)
-            self._entries.move_to_end((store.identity, snapshot.uuid))
-            while len(self._entries) > _CACHE_SIZE:
-                self._entries.popitem(last=False)
-
-    def reset_lock(self) -> None:
-        self._lock = threading.Lock()
-
-
-_cache = _Cache()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_cache.reset_lock)  # another thread may have held it
+# The latest snapshots that this process has used, by identity of the store and uuid.
+_cache = LruCache[tuple[Hashable, str], Snapshot](_CACHE_SIZE)
 # Writes to cubes of which there was a warning, by store.
 _warned: set[tuple[Hashable, str]] = set()
 
@@ -133,7 +105,8 @@ def remember(store: Store, snapshot: Snapshot) -> Snapshot:
     """Put a snapshot into the cache, e.g. the new one of a commit."""
     # A snapshot of the past has no version: cached, it would be taken for the newest one.
     if snapshot.token is not None and snapshot.undecided is None:
-        _cache.put(store, snapshot)
+        # The result belongs to the commit that made the snapshot, not to later readers.
+        _cache.put((store.identity, snapshot.uuid), replace(snapshot, result=None))
     return snapshot
 
 
@@ -176,7 +149,7 @@ def load_state(store: Store, uuid: str) -> Snapshot | Unseen:
 
     Errors as of `load_snapshot` if there is no document.
     """
-    cached = _cache.get(store, uuid)
+    cached = _cache.get((store.identity, uuid))
     # A dataset whose document lists no partitions changes with any new file, without its document.
     if cached is not None and cached.document.partitions is not None and is_current(store, cached):
         return cached
@@ -227,7 +200,7 @@ def needs_ledger(document: Document) -> bool:
 
 def coordinator_document(store: Store, uuid: str) -> Document | None:
     """The document of a coordinator, also that of a vacancy; None if there is none."""
-    cached = _cache.get(store, uuid)
+    cached = _cache.get((store.identity, uuid))
     if cached is not None and is_current(store, cached):
         return cached.document
     # Twice: while its encoding is being changed, both of its keys may be missed.
@@ -357,6 +330,8 @@ def load_index(
     if column in snapshot.indices:
         return snapshot.indices[column], True
     if column in snapshot.lost:
+        from kartothek_cube.core.snapshots.indexing import built_indices
+
         return built_indices(store, snapshot, [column])[column], True
     reference = snapshot.document.indices.get(column)
     if column not in snapshot.document.indices:

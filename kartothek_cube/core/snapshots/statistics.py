@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,6 +29,7 @@ from kartothek_cube.core.metadata.file_statistics import (
 from kartothek_cube.core.metadata.naming import STATISTICS_FOLDER, new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.lru_cache import LruCache
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptData, KeyNotFound, Unsupported
 
@@ -56,39 +54,8 @@ _CACHED_BYTES = 64 * 2**20
 # The statistics of thousands of files; a second request would take longer.
 _TAIL = 2**20
 
-
-class _Cache:
-    """Parts of statistics files; a key is used once, so its file never changes. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._entries: OrderedDict[tuple[Hashable, ...], FileStatistics] = OrderedDict()
-        self._nbytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, part: tuple[Hashable, ...]) -> FileStatistics | None:
-        with self._lock:
-            return self._entries.get(part)
-
-    def put(self, part: tuple[Hashable, ...], statistics: FileStatistics) -> None:
-        with self._lock:
-            if part not in self._entries:
-                self._entries[part] = statistics
-                self._nbytes += statistics.table.nbytes
-            while len(self._entries) > 1 and self._nbytes > _CACHED_BYTES:
-                self._nbytes -= self._entries.popitem(last=False)[1].table.nbytes
-
-    def clear(self) -> None:
-        with self._lock:
-            self._entries.clear()
-            self._nbytes = 0
-
-    def reset_lock(self) -> None:
-        self._lock = threading.Lock()
-
-
-_cache = _Cache()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_cache.reset_lock)  # another thread may have held it
+# Parts of statistics files: a key is used once, so its file never changes.
+_cache = LruCache[tuple[Hashable, ...], FileStatistics](_CACHED_BYTES)
 # Statistics files that could not be read: the next commit of their dataset does not name them.
 _lost: set[tuple[Hashable, str, str]] = set()
 
@@ -123,7 +90,8 @@ def _find(store: Store, uuid: str, name: str, columns: Sequence[str] | None) -> 
         except (KeyNotFound, CorruptData, Unsupported):
             _lost.add((store.identity, uuid, name))
             return gather([])
-        _cache.put(part, found)
+        # The largest one is kept, too: alone, since each commit of its dataset would read it again.
+        _cache.put(part, found, min(found.table.nbytes, _CACHED_BYTES))
     return found
 
 

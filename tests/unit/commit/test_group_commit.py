@@ -18,6 +18,7 @@ from kartothek_cube.errors import CommitConflict
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.caches import forget
 from tests.support.commits import UUID, labels, make_change, wait_for_waiting, write
+from tests.support.forks import exit_code_in_fork
 
 DOCUMENT = document_key(UUID)
 KEY = "line"
@@ -257,7 +258,7 @@ def test_a_forked_child_starts_with_empty_lines():
     leader = threading.Thread(target=group_commit, args=(KEY, PendingCommit(None, None, 0), work))
     leader.start()
     started.wait(10)
-    code = _in_fork(
+    code = exit_code_in_fork(
         lambda: (
             group_commit(
                 KEY, PendingCommit(None, None, 0), lambda group: [p.outcome.set_result("child") for p in group]
@@ -268,17 +269,3 @@ def test_a_forked_child_starts_with_empty_lines():
     finish.set()
     leader.join(10)
     assert code == 0
-
-
-def _in_fork(check):
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # threads are the point here
-        child = os.fork()
-    if child == 0:
-        import signal
-
-        signal.alarm(5)
-        os._exit(0 if check() else 1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -12,7 +12,8 @@ import pytest
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io import parquet_footer
 from kartothek_cube.core.io.parquet import open_file, read_parquet_inside
-from kartothek_cube.core.io.parquet_footer import _KEPT_BYTES, _KeptFooters, file_state
+from kartothek_cube.core.io.parquet_footer import file_state
+from kartothek_cube.core.runtime.lru_cache import LruCache
 from kartothek_cube.core.stores.open import open_store
 
 KEY = "d/table/part.parquet"
@@ -118,16 +119,12 @@ def test_bounds_and_checks_are_kept_by_column_and_row_group(store, path):
     assert footer.bounds["x", pa.int64()].maximum.to_pylist() == [2, 4]
 
 
-def test_the_footers_that_were_used_last_are_kept(store, path):
+@pytest.mark.usefixtures("settled")
+def test_footers_count_by_the_memory_that_they_take(store, path, monkeypatch):
     write(path, [1, 2, 3, 4])
-    footer, state, kept = footer_of(store), file_state(str(path)), _KeptFooters()
-    room = _KEPT_BYTES // parquet_footer._nbytes(footer)
-    for i in range(room):
-        kept.put(str(i), state, footer)
-    assert kept.get("0", state) is footer
-    kept.put("one more", state, footer)
-    assert kept.get("0", state) is footer
-    assert kept.get("1", state) is None
-    kept.put("0", state._replace(inode=0), footer)
-    assert kept.get("0", state) is None
-    assert kept.get("2", state) is footer
+    footer, state = footer_of(store), file_state(str(path))
+    nbytes = footer.metadata.serialized_size * parquet_footer._RATIO
+    monkeypatch.setattr(parquet_footer, "_kept", LruCache(2 * nbytes))
+    for name in ("a", "b", "c"):
+        parquet_footer.keep_footer(name, state, footer)
+    assert [name for name in ("a", "b", "c") if parquet_footer.kept_footer(name, state)] == ["b", "c"]

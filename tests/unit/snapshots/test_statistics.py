@@ -11,6 +11,7 @@ import pytest
 from kartothek_cube import C, Cube, append_to_cube, build_cube, options, plan_cube_query, query_cube_arrow
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.metadata.file_statistics import reference_of, statistics_key
+from kartothek_cube.core.runtime.lru_cache import LruCache
 from kartothek_cube.core.snapshots import statistics as module
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.statistics import load_statistics, statistics_of_files
@@ -352,3 +353,14 @@ def test_statistics_are_read_once_for_each_process(store, in_files):
     for _ in range(3):
         load_statistics(counting, load_snapshot(store, UUID), ["x"])
     assert len([key for key in counting.touched("tail", "get") if "_statistics" in key]) == len(names(store))
+
+
+def test_the_largest_statistics_are_kept_too_but_alone(store, in_files, monkeypatch):
+    write(store, {"x": [1]})
+    (name,) = names(store)
+    monkeypatch.setattr(module, "_CACHED_BYTES", 1)
+    monkeypatch.setattr(module, "_cache", LruCache(1))
+    counting = CountingStore(store)
+    for columns, reads in [(["x"], 1), (["x"], 1), (None, 2), (["x"], 3)]:
+        module._find(counting, UUID, name, columns)
+        assert len(counting.touched("tail", "get")) == reads
