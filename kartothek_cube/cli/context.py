@@ -253,7 +253,7 @@ def load_dataset(session: Session) -> tuple[Store, Snapshot]:
 
 @contextmanager
 def loading(session: Session) -> Iterator[Store]:
-    """The store of a session, while its cube is loaded; errors list the cubes of the store.
+    """The store of a session, while its cube is loaded; errors say if its directory is missing.
 
     Raises
     ------
@@ -266,14 +266,7 @@ def loading(session: Session) -> Iterator[Store]:
         try:
             yield store
         except (InvalidInput, DatasetNotFound):
-            from kartothek_cube.core.text import did_you_mean, join_names
-            from kartothek_cube.cube.members.discovery import list_cube_prefixes
-
-            # The listing is made only now: it costs a store call.
-            prefixes = list_cube_prefixes(store)
-            if session.prefix not in prefixes:
-                similar = did_you_mean([session.prefix], prefixes)
-                hint = f" Cubes of this store: {join_names(prefixes)}.{similar}{missing_directory(store)}"
+            hint = missing_directory(store)
             raise
     except KartothekCubeError as error:
         raise Failure(f"Could not load cube: {one_line(error)}{hint}") from error

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from kartothek_cube.core.arguments import converter_str_tupleset
 from kartothek_cube.core.dataset.inspect import list_datasets
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, check_uuid
-from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import Options
 from kartothek_cube.core.scan.arguments import check_table
 from kartothek_cube.core.snapshots.loader import find_snapshot
@@ -15,8 +12,7 @@ from kartothek_cube.core.snapshots.time_travel import check_as_of, load_snapshot
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.cube.cube import Cube, prefix_of, require_cube
-from kartothek_cube.cube.members.consistency import check_infos, infos_of
-from kartothek_cube.cube.members.discovery import cube_of, no_cube, prefixes_of, read_members, seeds_of
+from kartothek_cube.cube.members.discovery import prefixes_of, read_members, require_members, seeds_of, valid_cube
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.planning import load_members_of
 from kartothek_cube.engines.tables import CubeTable, DatasetTable, Table
@@ -46,21 +42,12 @@ def open_cube_table(
     if not isinstance(cube, str):
         members = load_members_of(QueryArguments(require_cube(cube), datasets=datasets, as_of=as_of), store)
     else:
-        members = read_members(prefix_of(cube), store, as_of=as_of)
-        if not members:
-            raise no_cube(cube, store)
+        members = require_members(prefix_of(cube), store, as_of)
         cube = valid_cube(cube, members)
         if datasets is not None:
             members = load_members_of(QueryArguments(cube, datasets=datasets, as_of=as_of), store)
     dimensions = None if dimension_columns is None else converter_str_tupleset(dimension_columns)
     return CubeTable(cube, members, store, verb, options, dimensions)
-
-
-def valid_cube(prefix: str, members: Mapping[str, Snapshot]) -> Cube:
-    """The cube that the metadata of its datasets describe, if they fit together."""
-    cube = cube_of(prefix, members)
-    check_infos(infos_of(members), cube)
-    return cube
 
 
 def open_dataset_table(

@@ -22,11 +22,11 @@ from kartothek_cube.core.snapshots.time_travel import check_as_of, snapshots_bet
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.cube.execute.changes import iter_changes
-from kartothek_cube.cube.members.discovery import check_state, read_members, seeds_of
+from kartothek_cube.cube.members.discovery import check_state, read_members, seeds_of, valid_cube
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.planning import plan_states
 from kartothek_cube.engines.arrow_dataset import TableScanner
-from kartothek_cube.engines.catalog import list_tables, valid_cube
+from kartothek_cube.engines.catalog import list_tables
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType
 from kartothek_cube.typing import AsOf, Columns, CubeState, IntoConditions
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from kartothek_cube.api import cube as verbs
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.core.text import did_you_mean, join_names
-from kartothek_cube.cube.cube import Cube
-from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError
+from kartothek_cube.cube.cube import Cube, prefix_of
+from kartothek_cube.cube.members.discovery import require_members, valid_cube
+from kartothek_cube.errors import InvalidType, KartothekCubeError
 from kartothek_cube.typing import (
     AsOf,
     Columns,
@@ -85,18 +85,8 @@ def open(cube: Cube | str, store: StoreLike) -> CubeHandle:  # noqa: A001 - kart
         return CubeHandle(cube, opened)
     if not isinstance(cube, str):
         raise InvalidType(f"A handle is opened for a Cube or its prefix, not for {type(cube).__name__}: {cube!r}.")
-    try:
-        return CubeHandle(verbs.open_cube(cube, opened), opened)
-    except InvalidInput:
-        prefixes = verbs.list_cubes(opened)
-        if cube in prefixes:
-            raise  # it is there, and is damaged
-        names, hint = join_names(prefixes), did_you_mean([cube], prefixes)
-    from kartothek_cube.api.dataset import list_datasets
-
-    if cube in list_datasets(opened):
-        raise InvalidInput(f"{cube!r} is a dataset and no cube: open_dataset({cube!r}, store) opens it.")
-    raise InvalidInput(f"There is no cube {cube!r} in the store {opened.name}. It has: {names}.{hint}")
+    prefix = prefix_of(cube)
+    return CubeHandle(valid_cube(prefix, require_members(prefix, opened)), opened)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -192,7 +192,10 @@ def command(ctx: click.Context, deep: bool) -> None:
     with working(session), loading(session) if session.cube else nullcontext(open_source(session)) as store:
         verdicts = verdicts_of(store, session.cube, deep=deep)
         if session.cube and not verdicts:
-            raise DatasetNotFound(f'Could not find seed dataset for cube "{session.cube}".')
+            from kartothek_cube.cube.members.discovery import other_cubes
+
+            others = other_cubes(session.cube, store)
+            raise DatasetNotFound(f'Could not find seed dataset for cube "{session.cube}".{others}')
     show(session, documents(verdicts), lambda: lines(verdicts))
     if any(verdict.outcome == "unreadable" for verdict in verdicts):
         ctx.exit(1)

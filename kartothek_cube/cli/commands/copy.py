@@ -120,11 +120,13 @@ def _target(session: Session, name: str | None, url: str | None) -> Store:
 
 def _existing(session: Session, target: Store) -> frozenset[str]:
     """Ids of the datasets of the cube in the target; none if the target has no readable cube."""
-    from kartothek_cube.cube.verbs.discover import discover_cube
+    from kartothek_cube.cube.members.discovery import read_members, valid_cube
     from kartothek_cube.errors import KartothekCubeError
 
     try:
-        return frozenset(discover_cube(session.prefix, target)[1])
+        members = read_members(session.prefix, target)
+        valid_cube(session.prefix, members)
+        return frozenset(members)
     except KartothekCubeError:
         return frozenset()
 

@@ -67,7 +67,7 @@ def _check_free(loaded: LoadedCube, names: Mapping[str, str], prefix: str | None
     """Raise for a name that is taken, unless by an interrupted call of the same renaming."""
     from kartothek_cube.core.maintenance.rename import is_nearly_renamed
     from kartothek_cube.core.snapshots.loader import is_visible
-    from kartothek_cube.cube.verbs.discover import discover_cube
+    from kartothek_cube.cube.members.discovery import read_members, valid_cube
     from kartothek_cube.errors import KartothekCubeError
 
     new_to_old = {new: old for old, new in names.items()}
@@ -81,7 +81,7 @@ def _check_free(loaded: LoadedCube, names: Mapping[str, str], prefix: str | None
     if prefix is None:
         return
     try:
-        other, _ = discover_cube(prefix, loaded.store)
+        other = valid_cube(prefix, read_members(prefix, loaded.store))
     except KartothekCubeError:
         return  # the copies of an interrupted call have no seed yet, since it comes last
     seed = other.ktk_dataset_uuid(other.seed_dataset)

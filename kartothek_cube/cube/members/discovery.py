@@ -53,10 +53,12 @@ __all__ = [
     "load_members",
     "load_named",
     "load_states",
-    "no_cube",
+    "other_cubes",
     "prefixes_of",
     "read_members",
+    "require_members",
     "seeds_of",
+    "valid_cube",
 ]
 
 _PREFIX = re.compile(r"(.*?)\+\+(?!\+)")
@@ -266,13 +268,24 @@ def cube_and_store(cube: Cube | str, store: StoreLike, as_of: object = None) -> 
     opened, prefix = open_instrumented(store), prefix_of(cube)
     if isinstance(cube, Cube):
         return cube, opened
-    members = read_members(prefix, opened, as_of=as_of)
+    return cube_of(prefix, require_members(prefix, opened, as_of)), opened
+
+
+def require_members(uuid_prefix: str, store: Store, as_of: object = None) -> dict[str, Snapshot]:
+    """Snapshots as `read_members`, of a cube that has to be there.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such cube. The message says what the store has.
+    """
+    members = read_members(uuid_prefix, store, as_of=as_of)
     if not members:
-        raise no_cube(prefix, opened)
-    return cube_of(prefix, members), opened
+        raise _no_cube(uuid_prefix, store)
+    return members
 
 
-def no_cube(uuid_prefix: str, store: Store) -> InvalidInput:
+def _no_cube(uuid_prefix: str, store: Store) -> InvalidInput:
     """The error for a prefix without datasets: it names what the store has."""
     match = _PREFIX.match(uuid_prefix)
     if match is not None:
@@ -283,20 +296,49 @@ def no_cube(uuid_prefix: str, store: Store) -> InvalidInput:
     if find_snapshot(store, uuid_prefix) is not None:
         return InvalidInput(
             f"{uuid_prefix!r} is a dataset and no cube: read_table({uuid_prefix!r}, store) reads it, "
-            "and the other verbs for datasets take it."
+            f"open_dataset({uuid_prefix!r}, store) opens it, and the other verbs for datasets take it."
         )
+    # What is under the prefix itself, no reader sees.
+    others = [prefix for prefix in list_cube_prefixes(store) if prefix != uuid_prefix]
+    names = _names(others, uuid_prefix)
+    return InvalidInput(f"There is no cube {uuid_prefix!r} in the store {store.name}. It has: {names}")
+
+
+def other_cubes(uuid_prefix: str, store: Store) -> str:
+    """The end of other errors about a missing cube; empty if there are datasets of it.
+
+    It costs a listing of the store, so only an error may ask for it.
+    """
     prefixes = list_cube_prefixes(store)
-    return InvalidInput(
-        f"There is no cube {uuid_prefix!r} in the store {store.name}. "
-        f"It has: {join_names(prefixes)}.{did_you_mean([uuid_prefix], prefixes)}"
-    )
+    return "" if uuid_prefix in prefixes else f" Cubes of this store: {_names(prefixes, uuid_prefix)}"
 
 
-def cube_of(uuid_prefix: str, members: Mapping[str, Snapshot]) -> Cube:
-    """Reconstruct the `Cube` from the metadata of its datasets."""
+def _names(prefixes: list[str], unknown: str) -> str:
+    return f"{join_names(prefixes)}.{did_you_mean([unknown], prefixes)}"
+
+
+def valid_cube(uuid_prefix: str, members: Mapping[str, Snapshot], store: Store | None = None) -> Cube:
+    """The `Cube` as by `cube_of`, whose datasets fit together.
+
+    Raises
+    ------
+    InvalidInput
+        If they do not, or there is no seed.
+    """
+    cube = cube_of(uuid_prefix, members, store)
+    check_infos(infos_of(members), cube)
+    return cube
+
+
+def cube_of(uuid_prefix: str, members: Mapping[str, Snapshot], store: Store | None = None) -> Cube:
+    """Reconstruct the `Cube` from the metadata of its datasets.
+
+    Without any dataset, the error names the cubes of the ``store``.
+    """
     seeds = seeds_of(members)
     if not seeds:
-        raise InvalidInput(f'Could not find seed dataset for cube "{uuid_prefix}".')
+        others = "" if members or store is None else other_cubes(uuid_prefix, store)
+        raise InvalidInput(f'Could not find seed dataset for cube "{uuid_prefix}".{others}')
     if len(seeds) > 1:
         raise InvalidInput(f'Found multiple possible seed datasets for cube "{uuid_prefix}": {", ".join(seeds)}')
     seed = seeds[0]

@@ -193,7 +193,7 @@ def describe_cube(
         opened = open_instrumented(store)
         prefix = prefix_of(uuid_prefix)
         members = read_members(prefix, opened, as_of=as_of)
-        cube = cube_of(prefix, members)
+        cube = cube_of(prefix, members, opened)
         tags = cube_tags(opened, cube.ktk_dataset_uuid(cube.seed_dataset))
         known = map_in_threads(lambda s: statistics_of_files(opened, s, s.files, None), members.values(), store=opened)
         statistics = dict(zip(members, known, strict=True))

@@ -9,7 +9,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube, get_payload_subset, prefix_of, visible_columns
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
-from kartothek_cube.cube.members.discovery import cube_and_store, cube_of, dataset_ids, load_cube, read_members
+from kartothek_cube.cube.members.discovery import cube_and_store, dataset_ids, load_cube, read_members, valid_cube
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.typing import AsOf, Columns, StoreLike
 
@@ -96,7 +96,8 @@ def discover_cube(
     Raises
     ------
     InvalidInput
-        If there is no seed dataset or more than one, or the datasets do not fit together.
+        If there is no seed dataset or more than one, or the datasets do not fit together. The
+        message names the cubes of the store if this one is missing.
 
     Examples
     --------
@@ -117,9 +118,7 @@ def _discover(
 ) -> tuple[Cube, dict[str, Snapshot]]:
     opened, prefix = open_instrumented(store), prefix_of(uuid_prefix)
     members = read_members(prefix, opened, only, as_of=as_of)
-    cube = cube_of(prefix, members)
-    check_infos(infos_of(members), cube)
-    return cube, members
+    return valid_cube(prefix, members, opened), members
 
 
 def open_cube(uuid_prefix: Cube | str, store: StoreLike, *, as_of: AsOf | None = None) -> Cube:

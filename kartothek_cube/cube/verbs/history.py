@@ -193,7 +193,7 @@ def _loaded(cube: Cube | str, store: Store) -> tuple[Cube, dict[str, Snapshot]]:
     """The cube as its datasets describe it, which may not be valid: then an undo may mend it."""
     prefix = prefix_of(cube)
     members = read_members(prefix, store)
-    return cube_of(prefix, members), members
+    return cube_of(prefix, members, store), members
 
 
 def plan_cube_undo(

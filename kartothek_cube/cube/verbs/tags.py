@@ -237,4 +237,4 @@ def drop_cube_tag(cube: Cube | str, store: StoreLike, name: str, *, options: Ove
 
 
 def _cube(cube: Cube | str, store: Store) -> Cube:
-    return cube if isinstance(cube, Cube) else cube_of(cube, load_members(prefix_of(cube), store))
+    return cube if isinstance(cube, Cube) else cube_of(cube, load_members(prefix_of(cube), store), store)

@@ -17,7 +17,7 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube, prefix_of
-from kartothek_cube.cube.members.discovery import dataset_ids
+from kartothek_cube.cube.members.discovery import dataset_ids, other_cubes
 from kartothek_cube.cube.verify import find_cube, member_findings, overridden_findings, unseen_findings
 from kartothek_cube.errors import DatasetNotFound, InvalidInput
 from kartothek_cube.typing import StoreLike
@@ -102,6 +102,7 @@ def verified(cube: Cube | str, store: Store, *, deep: bool) -> Verified:
     if not names:
         raise DatasetNotFound(
             f"There is no dataset of a cube {prefix!r} in the store {store.name}: no uuid begins with '{start}'."
+            f"{other_cubes(prefix, store)}"
         )
     phase = Phase("verify", "datasets")
     verifications = map_in_threads(lambda name: verify(store, f"{start}{name}", deep=deep), names, phase=phase)

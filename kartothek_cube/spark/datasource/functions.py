@@ -25,7 +25,7 @@ from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.cube.members.discovery import cube_of, list_cube_prefixes, no_cube, read_members
+from kartothek_cube.cube.members.discovery import cube_of, list_cube_prefixes, read_members, require_members
 from kartothek_cube.cube.verbs.describe_changes import describe_cube_changes
 from kartothek_cube.cube.verbs.discover import open_cube
 from kartothek_cube.cube.verbs.history import cube_history
@@ -125,10 +125,7 @@ class Files:
             options = _target(store=store, dataset=dataset, cube=cube)
             opened = open_store(options.store)
             if options.dataset is None:
-                found = read_members(str(options.cube), opened)
-                if not found:
-                    raise no_cube(str(options.cube), opened)
-                members: Iterable[Snapshot] = found.values()
+                members: Iterable[Snapshot] = require_members(str(options.cube), opened).values()
             else:
                 members = [load_snapshot(opened, dataset_uuid(options))]
             for snapshot in members:

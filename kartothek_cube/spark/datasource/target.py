@@ -27,8 +27,7 @@ from kartothek_cube.core.write.delete_scope import parse_scope
 from kartothek_cube.core.write.prepare import Schemas, WriteRequest
 from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.members.consistency import check_infos, infos_of
-from kartothek_cube.cube.members.discovery import cube_of, read_members
+from kartothek_cube.cube.members.discovery import cube_of, other_cubes, read_members, valid_cube
 from kartothek_cube.cube.verbs.build import existing_for_build
 from kartothek_cube.cube.write.commit import commit_cube_write
 from kartothek_cube.cube.write.duplicates import check_duplicates
@@ -248,7 +247,7 @@ def _plan_cube(write: SourceWrite, store: Store) -> CubeWritePlan:
             raise InvalidInput(
                 f"There is no cube {options.cube!r} in the store. To make it, give the options dimension_columns and "
                 'partition_columns, e.g. .option("dimension_columns", "PRODUCT_ID,SALES_DATE")'
-                '.option("partition_columns", "COUNTRY_CODE").'
+                f'.option("partition_columns", "COUNTRY_CODE").{other_cubes(options.cube, store)}'
             )
         seed = {} if options.dataset is None else {"seed_dataset": options.dataset}
         dimensions, indices = options.dimension_columns, options.index_columns or ()
@@ -257,8 +256,7 @@ def _plan_cube(write: SourceWrite, store: Store) -> CubeWritePlan:
         return CubeWritePlan(
             cube.seed_dataset, plan_build(cube, {cube.seed_dataset: write.schema}, {}, partition_on=keys)
         )
-    cube = cube_of(options.cube, existing)
-    check_infos(infos_of(existing), cube)
+    cube = valid_cube(options.cube, existing)
     name = options.dataset or cube.seed_dataset
     base, rows = existing.get(name), {name: write.schema}
     _check_cube(options, cube, base)

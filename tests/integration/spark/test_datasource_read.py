@@ -180,6 +180,7 @@ def files_of(made):
     ("options", "error", "match"),
     [
         ({"cube": "other"}, InvalidInput, "seed dataset"),
+        ({"cube": "cub"}, InvalidInput, "Cubes of this store: cube. Did you mean 'cube'"),
         ({"dataset": "other"}, DatasetNotFound, "other"),
         ({"cube": "cube", "dataset": "other"}, DatasetNotFound, "cube[+][+]other"),
         ({"dataset": "cube++e", "table": "other"}, KeyNotFound, "no table 'other'"),

@@ -379,6 +379,7 @@ def test_a_stream_takes_no_option_for_a_single_write(store_url, option):
     ("more", "words"),
     [
         ({"cube": "other"}, "dimension_columns"),
+        ({"cube": "cub"}, "To make it, .*Cubes of this store: cube[.] Did you mean 'cube'"),
         ({"cube": "cube", "dimension_columns": "x"}, "dimension_columns"),
         ({"cube": "cube", "partition_columns": "i1"}, "partition_columns"),
         ({"cube": "cube", "index_columns": "v1"}, "build_cube_index"),

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+import kartothek_cube
 import kartothek_cube.api.cube as cube_api
 import kartothek_cube.api.discover as discovery
 import kartothek_cube.spark as spark_api
@@ -17,6 +18,8 @@ from kartothek_cube import C, Cube, build_cube, count_cube, open_store
 from kartothek_cube.api.dataset import month, read_table, store_dataframes_as_dataset
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType
+from tests.support.cli_cubes import leave_unmade
+from tests.support.cubes import ColdStore
 
 CUBE = Cube(["x"], ["p"], "cube", index_columns=["i1"])
 CELLS = pa.table({"x": [1, 2, 3], "p": ["a", "a", "b"], "i1": [7, 8, 7], "v1": [1.5, 2.5, 3.5]})
@@ -136,9 +139,10 @@ def test_swapped_arguments_are_named(store, verb):
         call(store, CUBE)
 
 
-def test_a_url_in_the_place_of_the_cube_is_not_shown(tmp_path):
+@pytest.mark.parametrize("verb", [cube_api.query_cube, cube_api.open_cube, kartothek_cube.open])
+def test_a_url_in_the_place_of_the_cube_is_not_shown(tmp_path, verb):
     with pytest.raises(InvalidInput, match="the cube comes before it, as in query_cube") as error:
-        cube_api.query_cube("s3://key:secret@host/bucket", str(tmp_path))
+        verb("s3://key:secret@host/bucket", str(tmp_path))
     assert "secret" not in str(error.value)
 
 
@@ -148,11 +152,61 @@ def test_the_uuid_of_a_dataset_is_no_cube(store):
     store_dataframes_as_dataset(store, "alone", [pd.DataFrame({"x": [1]})])
     with pytest.raises(InvalidInput, match=r"'alone' is a dataset and no cube: read_table\('alone', store\)"):
         cube_api.count_cube("alone", store)
+    with pytest.raises(InvalidInput, match=r"'alone' is a dataset and no cube: .*open_dataset\('alone', store\)"):
+        kartothek_cube.open("alone", store)
 
 
 def test_an_unknown_prefix_lists_the_cubes(store):
     with pytest.raises(InvalidInput, match=r"no cube 'cub' in the store hmemory://\. It has: cube\..*'cube'"):
         cube_api.query_cube("cub", store)
+
+
+# What only lists finds nothing under an unknown prefix.
+LISTS = {"discover_datasets_unchecked", "discover_ktk_cube_dataset_ids"}
+BY_PREFIX = {
+    **{name: verb for name, verb in {**READS, **WRITES}.items() if name not in LISTS},
+    "cube_report": cube_api.cube_report,
+    "drop_cube_tag": lambda cube, store: cube_api.drop_cube_tag(cube, store, "t"),
+    "open": kartothek_cube.open,
+    "undo_cube": cube_api.undo_cube,
+}
+
+
+@pytest.mark.parametrize("verb", BY_PREFIX)
+def test_every_verb_names_the_cubes_for_an_unknown_prefix(store, verb):
+    build_cube(CELLS, CUBE.copy(uuid_prefix="stock"), store)
+    counting = ColdStore(store)
+    with pytest.raises((InvalidInput, DatasetNotFound), match=r": cube, stock\. Did you mean 'cube'\?$"):
+        BY_PREFIX[verb]("cub", counting)
+    assert counting.touched("list").count("") == 1
+
+
+@pytest.mark.parametrize("verb", ["open", "open_cube", "discover_cube", "describe_cube", "cube_history", "verify_cube"])
+def test_a_verb_that_finds_its_cube_does_not_list_the_others(store, verb):
+    counting = ColdStore(store)
+    BY_PREFIX[verb]("cube", counting)
+    assert "" not in counting.touched("list")
+
+
+def test_a_missing_seed_is_said_in_the_words_of_kartothek(store):
+    with pytest.raises(InvalidInput) as error:
+        cube_api.open_cube("cub", store)
+    assert str(error.value) == (
+        "Could not find seed dataset for cube \"cub\". Cubes of this store: cube. Did you mean 'cube'?"
+    )
+    # The cube is there: none of the others is meant.
+    with pytest.raises(InvalidInput) as error:
+        discovery.discover_cube("cube", store, "nothing")
+    assert str(error.value) == 'Could not find seed dataset for cube "cube".'
+
+
+def test_a_cube_that_nobody_sees_yet_is_not_named(tmp_path):
+    leave_unmade(str(tmp_path), "cub")
+    store = open_store(str(tmp_path))
+    build_cube(CELLS, CUBE, store)
+    for verb in (cube_api.query_cube, kartothek_cube.open):
+        with pytest.raises(InvalidInput, match=r"There is no cube 'cub' .* It has: cube\. Did you mean 'cube'\?$"):
+            verb("cub", store)
 
 
 def test_a_cube_is_no_dataset(store):

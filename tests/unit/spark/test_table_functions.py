@@ -134,6 +134,8 @@ def test_a_dataset_whose_name_looks_like_that_of_a_cube_is_none(built):
         (History, {"dataset": "none"}, "none"),
         (Files, {"cube": 5}, "cube => 5 is no text"),
         (Files, {"cube": "cub"}, "There is no cube 'cub'"),
+        (Changes, {"cube": "cub", "since": "now"}, "Cubes of this store: cube. Did you mean 'cube'"),
+        (Explain, {"cube": "cub"}, "Cubes of this store: cube. Did you mean 'cube'"),
         (Changes, {"cube": "cube"}, "since is missing"),
         (Files, {"cube": "cube", "dataset": "none"}, "none"),
         (Changes, {"dataset": "sales", "since": "nonsense"}, "nonsense"),
