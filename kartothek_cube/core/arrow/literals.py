@@ -281,6 +281,8 @@ def _instead(value: object, data_type: pa.DataType) -> str:
         return f" Write {value}, which is a double near by."
     if isinstance(value, str) and (pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_decimal(data_type)):
         return " Write the number without quotes."
+    if isinstance(value, (dt.date, np.datetime64)) and pt.is_string(data_type):
+        return f" Write the text '{value}', or store the column as dates."
     return ""
 
 

@@ -113,6 +113,24 @@ def test_constants_of_another_family_are_refused_wherever_the_column_lies(name, 
             found(store, op, constant, pushdown)
 
 
+@places
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (DAYS[0], "2024-02-28"),
+        (np.datetime64("2024-02-28"), "2024-02-28"),
+        (pa.scalar(DAYS[0]), "2024-02-28"),
+        (NOON, "2024-02-29 12:00:00"),
+    ],
+    ids=str,
+)
+def test_a_date_for_a_column_of_texts_is_refused_with_what_is_right(value, text, place):
+    store = stored(pa.array(["2024-02-28", "2024-02-29"]), **PLACES[place])
+    with pytest.raises(InvalidType, match=rf"'v1'.* is string.*Write the text '{text}', or store the column as dates"):
+        found(store, ">=", value)
+    assert found(store, "<", "2024-02-29") == [0]
+
+
 @pushdown
 @pytest.mark.parametrize("index", [[], ["v1"]])
 @pytest.mark.parametrize("name", COLUMNS)

@@ -41,6 +41,14 @@ def test_texts_of_every_kind_are_read():
     assert Condition.from_string("i in (1, 2e3)", TYPES) == C("i").isin([1, 2000])
 
 
+@pytest.mark.parametrize("column", ["s", "l", "v"])
+def test_a_date_without_quotes_is_text_where_the_column_has_texts(column):
+    assert Condition.from_string(f"{column} >= 2024-01-01", TYPES) == (C(column) >= "2024-01-01")
+    assert Condition.from_string(f"{column} in (2024-01-01, 2024-1-2)", TYPES) == C(column).isin(
+        ["2024-01-01", "2024-1-2"]
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
