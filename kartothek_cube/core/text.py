@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kartothek_cube.errors import InvalidInput
 
-__all__ = ["column_name", "did_you_mean", "join_names", "pluralize", "shortened"]
+__all__ = ["column_name", "did_you_mean", "drop_or_fill", "join_names", "pluralize", "shortened"]
 
 _LISTED_NAMES = 12
 
@@ -86,3 +86,14 @@ def did_you_mean(unknown: Iterable[str], known: Iterable[str]) -> str:
     matches = (get_close_matches(name.casefold(), names, n=1) for name in unknown)
     close = dict.fromkeys(repr(names[match[0]]) for match in matches if match)
     return f" Did you mean {', '.join(close)}?" if close else ""
+
+
+def drop_or_fill(columns: Iterable[str]) -> str:
+    """The end of an error about nulls in columns that may have none: what is to be done.
+
+    Examples
+    --------
+    >>> drop_or_fill(["BRAND"])
+    "Drop these rows, as pandas' df.dropna(subset=['BRAND']) does, or fill them."
+    """
+    return f"Drop these rows, as pandas' df.dropna(subset={list(columns)}) does, or fill them."

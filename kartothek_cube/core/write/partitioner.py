@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.arrow.pandas import null_count
 from kartothek_cube.core.arrow.sort_keys import IntArray, group_starts, pack_one
 from kartothek_cube.core.metadata.naming import label_of
 from kartothek_cube.core.metadata.partition_values import partition_text
+from kartothek_cube.core.text import drop_or_fill
 from kartothek_cube.core.write.receipt import PartitionRows
 from kartothek_cube.errors import InvalidInput, UnknownColumn, Unsupported
 
@@ -39,11 +41,12 @@ def split_rows(table: pa.Table, partition_on: Sequence[str], base_label: str, uu
     """
     if not partition_on:
         return [PartitionRows({}, base_label, table)]
-    columns = [(name, table.column(name)) for name in partition_on]
-    nulls = [n for n, c in columns if pc.any(pc.is_null(c, nan_is_null=pt.is_floating(c.type))).as_py()]
+    nulls = {name: n for name in partition_on if (n := null_count(table.column(name)))}
     if nulls:
+        counts = ", ".join(f"{name}: {n:,}" for name, n in nulls.items())
         raise InvalidInput(
-            f"There are nulls in the partition columns {nulls} of dataset {uuid!r}; a path cannot name them."
+            f"There are nulls in the partition columns {[*nulls]} of dataset {uuid!r} ({counts} of "
+            f"{table.num_rows:,} rows); a path cannot name them. {drop_or_fill(nulls)}"
         )
     table, starts = _grouped(table, partition_on)
     firsts = _distinct_rows(table.select(list(partition_on)).take(pa.array(starts)), uuid)

@@ -16,7 +16,7 @@ from kartothek_cube.core.io.parquet_format import AdaptiveParquetFormat
 from kartothek_cube.core.metadata.index import index_type
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, data_key, index_key
 from kartothek_cube.core.stores.contract import check_key
-from kartothek_cube.core.text import pluralize
+from kartothek_cube.core.text import drop_or_fill, pluralize
 from kartothek_cube.core.write.arguments import layout_of_call
 from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout
 from kartothek_cube.core.write.partitioner import split_rows
@@ -110,7 +110,7 @@ def make_write(
     layout = layout_of_call(serializer).over(on_record).within({*schema.names} - {*partition_on})
     file_format = layout.format(serializer or _FORMAT)
     file_format.check(pa.schema([f for f in schema if f.name not in partition_on]))
-    # In the order in which nulls are looked for: an error names the first.
+    # In the order in which an error names columns with nulls.
     roles = (
         *((c, "partition") for c in partition_on),
         *((c, "dimension") for c in sorted(dims)),
@@ -176,13 +176,14 @@ def check_payload(
 
 def check_no_nulls(write: DatasetWrite, table: pa.Table) -> None:
     """Refuse nulls (and NaN) in partition, dimension and index columns."""
+    found: dict[str, tuple[str, str]] = {}
     for column, role in write.null_free:
-        nulls = null_count(table.column(column))
-        if nulls:
-            raise InvalidInput(
-                f'Found NULL-values in {role} column "{column}" of dataset "{write.id}" '
-                f"({nulls:,} of {table.num_rows:,} rows)."
-            )
+        if column not in found and (nulls := null_count(table.column(column))):
+            found[column] = f'{role} column "{column}"', f"({nulls:,} of {table.num_rows:,} rows)"
+    if found:
+        (first, count), *others = found.values()
+        columns = ", ".join([f'{first} of dataset "{write.id}" {count}', *map(" ".join, others)])
+        raise InvalidInput(f"Found NULL-values in {columns}. {drop_or_fill(found)}")
 
 
 def prepare_parts(write: DatasetWrite, table: pa.Table, base_label: str) -> list[PartitionRows]:

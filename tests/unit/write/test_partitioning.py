@@ -75,6 +75,12 @@ def test_a_null_in_a_partition_column_is_refused(store, values):  # C25
         put(store, frame([1, 2]).astype({"p": object}).assign(p=values))
 
 
+def test_nulls_are_counted_in_all_partition_columns_with_what_helps(store):
+    message = r"columns \['p', 'q'\] of dataset .* \(p: 1, q: 2 of 3 rows\).*df\.dropna\(subset=\['p', 'q'\]\)"
+    with refused(store, ValueError, InvalidInput, message):
+        put(store, frame(["a", None, "b"], q=[None, None, 1.0]), partition_on=["p", "q"])
+
+
 def test_unused_categories_write_no_files(store):  # C26
     categorical = pd.Categorical(["b", "b"], categories=["a", "b", "c"])
     put(store, frame(categorical))

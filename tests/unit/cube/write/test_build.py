@@ -373,6 +373,28 @@ def test_cubes_with_similar_prefixes_do_not_meet(store):
 
 # --- what is refused ------------------------------------------------------------------------------
 
+
+def test_nulls_are_counted_in_all_columns_at_once_with_what_helps():
+    holed = with_column(SEED, "x", [1.0, float("nan"), None, 0.0])
+    for column in ("p", "i1"):
+        holed = with_column(holed, column, [None, 1, 2, 3])
+    with pytest.raises(InvalidInput) as caught:
+        build_cube(holed, CUBE, MemoryStore())
+    assert str(caught.value) == (
+        'Found NULL-values in partition column "p" of dataset "seed" (1 of 4 rows), '
+        'dimension column "x" (2 of 4 rows), index column "i1" (1 of 4 rows). '
+        "Drop these rows, as pandas' df.dropna(subset=['p', 'x', 'i1']) does, or fill them."
+    )
+
+
+def test_a_column_with_two_roles_is_named_once():
+    holed = table(x=[1, None], i2=["a", None], v2=[1, 2])
+    with pytest.raises(
+        InvalidInput, match=r'partition column "i2" of .* rows\), partition column "x" \(1 of 2 rows\)\. Drop'
+    ):
+        build_cube({"seed": SEED, "e": holed}, CUBE, MemoryStore(), partition_on={"e": ["i2", "x"]})
+
+
 WRONG_FRAMES = {
     "no dimension column y": (SEED.drop_columns(["y"]), InvalidInput, ["seed", "y"]),
     "no dimension column": (SEED.drop_columns(["y", "x"]), InvalidInput, ["seed", "x, y"]),
