@@ -24,7 +24,14 @@ from kartothek_cube.cube.arguments import check_dataset_ids, partition_clauses, 
 from kartothek_cube.cube.cube import Cube, get_payload_subset
 from kartothek_cube.cube.members.consistency import DatasetInfo, check_infos, check_members, infos_of
 from kartothek_cube.cube.write.input_data import cube_metadata, resolve_metadata, resolve_partition_on
-from kartothek_cube.cube.write.prepare import DatasetWrite, check_columns, check_payload, check_visible, make_write
+from kartothek_cube.cube.write.prepare import (
+    REPLACE_OR_APPEND,
+    DatasetWrite,
+    check_columns,
+    check_payload,
+    check_visible,
+    make_write,
+)
 from kartothek_cube.errors import AlreadyExists, InvalidInput, KartothekCubeError, MultiTableCommitAborted
 from kartothek_cube.typing import IntoConditions
 
@@ -198,7 +205,7 @@ def plan_build(
             f"{', '.join(left)}. Give data for them, too, delete them first (delete_cube), "
             "or write with extend_cube or update_cube."
         )
-    writes = _new_writes(cube, schemas, keys, (), serializer, existing)
+    writes = _new_writes(cube, schemas, keys, {}, serializer, existing)
     _check_absent(cube, existing.keys() - done_datasets(txn, existing), schemas, overwrite)
     _check_result(cube, {}, writes, more=more)
     stored = _metadata(cube, schemas, user)
@@ -227,7 +234,7 @@ def plan_extend(
     done = done_datasets(txn, existing)
     replaced = (set(existing) - {cube.seed_dataset} if more else set(schemas)) if overwrite else done & schemas.keys()
     kept = {i: info for i, info in infos_of(existing).items() if i not in replaced}
-    payload = {c for info in kept.values() for c in get_payload_subset(info.columns, cube)}
+    payload = {c: i for i, info in kept.items() for c in get_payload_subset(info.columns, cube)}
     writes = _new_writes(cube, schemas, keys, payload, serializer, existing)
     _check_absent(cube, existing.keys() - done, schemas, overwrite)
     _check_result(cube, kept, writes, more=more)
@@ -348,7 +355,7 @@ def _new_writes(
     cube: Cube,
     schemas: Mapping[str, pa.Schema],
     keys: Mapping[str, tuple[str, ...]],
-    payload: Collection[str],
+    payload: Mapping[str, str],
     serializer: FileFormat | None,
     existing: Mapping[str, Snapshot],
 ) -> dict[str, DatasetWrite]:
@@ -381,8 +388,7 @@ def _check_absent(cube: Cube, existing: Collection[str], names: Collection[str],
     present = sorted(cube.ktk_dataset_uuid(i) for i in set(existing) & set(names))
     if present and not overwrite:
         raise AlreadyExists(
-            f"Dataset `{', '.join(present)}` already exists and overwrite is not permitted! "
-            "Say overwrite=True to replace it."
+            f"Dataset `{', '.join(present)}` already exists and overwrite is not permitted! {REPLACE_OR_APPEND}"
         )
 
 

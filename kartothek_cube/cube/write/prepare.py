@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -27,6 +27,7 @@ from kartothek_cube.cube.cube import KTK_CUBE_COMPRESSION, Cube, get_payload_sub
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 __all__ = [
+    "REPLACE_OR_APPEND",
     "DatasetWrite",
     "check_columns",
     "check_no_nulls",
@@ -36,6 +37,9 @@ __all__ = [
     "make_write",
     "prepare_parts",
 ]
+
+REPLACE_OR_APPEND = "Say overwrite=True to replace it, or call append_to_cube to add rows."
+"""What to do about a dataset that is there already."""
 
 _FORMAT = AdaptiveParquetFormat(KTK_CUBE_COMPRESSION)
 
@@ -163,12 +167,16 @@ def check_visible(cube: Cube, name: str, columns: Collection[str]) -> None:
 
 
 def check_payload(
-    cube: Cube, name: str, columns: Collection[str], partition_on: Sequence[str], existing: Collection[str]
+    cube: Cube, name: str, columns: Collection[str], partition_on: Sequence[str], owners: Mapping[str, str]
 ) -> None:
-    """Refuse payload of another dataset, and partition columns that are not in ``partition_on``."""
-    shared = sorted(get_payload_subset(visible_columns(columns), cube) & set(existing))
+    """Refuse payload that is there, and partition columns that are not in ``partition_on``.
+
+    ``owners``: the payload of the cube, each column with its dataset.
+    """
+    shared = sorted(get_payload_subset(visible_columns(columns), cube) & owners.keys())
     if shared:
-        raise InvalidInput(f'Payload written in "{name}" is already present in cube: {", ".join(shared)}')
+        hint = f'. Dataset "{name}" exists. {REPLACE_OR_APPEND}' if all(owners[c] == name for c in shared) else ""
+        raise InvalidInput(f'Payload written in "{name}" is already present in cube: {", ".join(shared)}{hint}')
     surplus = sorted((set(columns) & set(cube.partition_columns)) - set(partition_on))
     if surplus:
         raise InvalidInput(f"Unspecified but provided partition columns in {name}: {', '.join(surplus)}")

@@ -97,6 +97,19 @@ def test_an_existing_dataset_is_not_replaced_without_being_told_to(store):  # cu
         extend({"e": table(x=[1], v3=[1])}, store)
 
 
+@pytest.mark.parametrize(("payload", "error"), [("v2", InvalidInput), ("v3", AlreadyExists)])
+def test_an_error_about_an_existing_dataset_says_how_it_is_replaced_or_grows(store, payload, error):
+    rows = {"e": table(x=[1], y=["a"], **{payload: [1]})}
+    with refused(store, error, "e", "overwrite=True to replace it", "append_to_cube to add rows"):
+        extend(rows, store)
+    with pytest.raises(InvalidInput) as caught:
+        extend({"f": table(x=[1], v2=[1])}, store)
+    assert "overwrite" not in str(caught.value)  # which would not help
+    with pytest.raises(InvalidInput) as caught:
+        extend({"e": table(x=[1], v1=[1.0])}, store, overwrite=True)
+    assert "overwrite" not in str(caught.value)
+
+
 def test_a_dataset_is_replaced_with_overwrite(store):  # cube 108
     extend({"e": table(y=["a"], v3=[7])}, store, overwrite=True, metadata={"e": {"a": 1}})
     assert [row["v3"] for row in answers(store)] == [7, None, 7, None]
