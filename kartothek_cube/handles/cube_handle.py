@@ -209,6 +209,12 @@ class CubeHandle:
             options=options,
         )
 
+    def head(self, n: int = 5) -> pd.DataFrame:
+        """The first rows as one frame of pandas: `stream` with a limit."""
+        from kartothek_cube.core.arrow.pandas import to_frame
+
+        return to_frame(self.stream(limit=n).read_all())
+
     def groups(
         self,
         partition_by: Columns = None,

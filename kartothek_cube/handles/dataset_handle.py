@@ -187,6 +187,12 @@ class DatasetHandle:
             self.dataset_uuid, self.store, columns, _predicates(predicates), limit=limit, as_of=as_of, options=options
         )
 
+    def head(self, n: int = 5) -> pd.DataFrame:
+        """The first rows as a frame of pandas: `stream` with a limit."""
+        from kartothek_cube.core.arrow.pandas import to_frame
+
+        return to_frame(self.stream(limit=n).read_all(), nullable=True)
+
     def plan(
         self,
         predicates: Where | None = None,

@@ -74,7 +74,7 @@ def test_a_method_has_the_arguments_of_its_function(method):
 
 def test_every_method_is_compared_with_its_function():
     methods = {name for name in dir(kartothek_cube.open(CUBE, "hmemory://")) if not name.startswith("_")}
-    assert methods - set(CALLS) == {"cube", "store", "columns", "sql"}
+    assert methods - set(CALLS) == {"cube", "store", "columns", "sql", "head"}
 
 
 def test_a_query_is_one_frame(sales):
@@ -82,6 +82,14 @@ def test_a_query_is_one_frame(sales):
     pd.testing.assert_frame_equal(sales.query(conditions), query_cube(CUBE, sales.store, C("v1") > 1.0)[0])
     assert list(sales.query(sales["v1"] > 9.0)) == sales.columns == ["i1", "p", "v1", "x"]
     assert sales.query(sales["v1"] > 9.0).empty
+
+
+def test_the_first_rows_are_those_of_a_query(sales):
+    pd.testing.assert_frame_equal(sales.head(), sales.query())
+    pd.testing.assert_frame_equal(sales.head(2), sales.query().head(2))
+    assert list(sales.head(0)) == sales.columns
+    with pytest.raises(InvalidInput, match="cannot be -1"):
+        sales.head(-1)
 
 
 def test_each_way_of_reading_answers(sales):

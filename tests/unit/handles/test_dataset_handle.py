@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -62,7 +63,7 @@ def test_a_method_has_arguments_of_its_function_only(method, prices):
 
 def test_every_method_is_compared_with_its_function(prices):
     methods = {name for name in dir(prices) if not name.startswith("_")}
-    assert methods - set(CALLS) == {"dataset_uuid", "store", "columns", "sql", "describe"}
+    assert methods - set(CALLS) == {"dataset_uuid", "store", "columns", "sql", "head", "describe"}
 
 
 @pytest.mark.parametrize("where", [[[("v1", ">", 1.0), ("p", "==", "a")]], "conditions"])
@@ -72,6 +73,13 @@ def test_predicates_and_conditions_say_the_same(prices, where):
     assert prices.query_arrow(where, ["x"]).to_pydict() == {"x": [2]}
     assert prices.stream(where, ["x"]).read_all().num_rows == 1
     assert len(prices.plan(where)) == 1
+
+
+def test_the_first_rows_are_those_of_a_query(prices):
+    prices.append(pa.table({"x": [None], "p": ["b"], "v1": [4.0]}, ROWS.schema))
+    pd.testing.assert_frame_equal(prices.head(), prices.query())
+    assert prices.head(3)["x"].tolist() == [1, 2, 3]
+    assert list(prices.head(0)) == prices.columns
 
 
 def test_a_single_condition_is_enough(prices):
