@@ -115,7 +115,7 @@ def make_intention(arguments: QueryArguments, infos: Mapping[str, DatasetInfo]) 
         raise InvalidInput("Dimension columns cannot be empty.")
     by = _partition_by(infos, available, cube, arguments.partition_by)
     conjunction = conjunction_of(conditions, {f.name: f.type for info in infos.values() for f in info.schema})
-    _check_conditions(conjunction, infos, available)
+    _check_conditions(cube, conjunction, infos, available)
     payload = _payload_columns(cube, dims, available, arguments.payload_columns)
     output = tuple(sorted({*by, *dims, *payload, *cube.partition_columns}))
     roles = [r for i, info in infos.items() if (r := _role(cube, info, dims, by, output, conjunction)) is not None]
@@ -132,7 +132,7 @@ def _partition_by(
     missing = sorted(set(by) - set(available))
     if missing:
         text = f"Following partition-by columns were requested but are missing from the cube: {', '.join(missing)}."
-        raise InvalidInput(f"{text} {_columns_of(available, missing)}")
+        raise InvalidInput(f"{text} {_columns_of(cube, available, missing)}")
     unindexed = sorted(c for c in by if not _is_groupable(c, infos, cube))
     if unindexed:
         indexed = join_names(c for c in available if _is_groupable(c, infos, cube))
@@ -143,8 +143,8 @@ def _partition_by(
     return by
 
 
-def _columns_of(available: Collection[str], missing: Collection[str]) -> str:
-    return f"The cube has: {join_names(available)}.{did_you_mean(missing, available)}"
+def _columns_of(cube: Cube, available: Collection[str], missing: Collection[str]) -> str:
+    return f"The cube {cube.uuid_prefix!r} has: {join_names(available)}.{did_you_mean(missing, available)}"
 
 
 def _is_groupable(column: str, infos: Mapping[str, DatasetInfo], cube: Cube) -> bool:
@@ -154,12 +154,14 @@ def _is_groupable(column: str, infos: Mapping[str, DatasetInfo], cube: Cube) -> 
     return any(column in info.secondary or column in info.partition_keys for info in owners)
 
 
-def _check_conditions(conjunction: Conjunction, infos: Mapping[str, DatasetInfo], available: Collection[str]) -> None:
+def _check_conditions(
+    cube: Cube, conjunction: Conjunction, infos: Mapping[str, DatasetInfo], available: Collection[str]
+) -> None:
     missing = sorted(set(conjunction.columns) - set(available))
     if missing:
         raise InvalidInput(
             f"Following condition columns are required but are missing from the cube: {', '.join(missing)}. "
-            f"{_columns_of(available, missing)}"
+            f"{_columns_of(cube, available, missing)}"
         )
     constants = ((clause, value) for clause in conjunction.clauses for value in constants_of(clause))
     for (clause, value), (name, info) in product(constants, sorted(infos.items())):
@@ -182,7 +184,7 @@ def _payload_columns(cube: Cube, dims: tuple[str, ...], available: Collection[st
     if missing:
         raise InvalidInput(
             f"Cannot find the following requested payload columns: {', '.join(missing)}. "
-            f"{_columns_of(available, missing)}"
+            f"{_columns_of(cube, available, missing)}"
         )
     dropped = sorted((payload & set(cube.dimension_columns)) - set(dims))
     if dropped:

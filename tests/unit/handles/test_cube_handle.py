@@ -92,6 +92,11 @@ def test_the_first_rows_are_those_of_a_query(sales):
         sales.head(-1)
 
 
+def test_a_column_that_is_not_there_is_named_by_the_query_with_the_cube_and_those_that_are(sales):
+    with pytest.raises(InvalidInput, match=r"v1x\. The cube 'sales' has: i1, p, v1, x\. Did you mean 'v1'\?"):
+        sales.query(sales["v1x"] > 1.0)
+
+
 def test_each_way_of_reading_answers(sales):
     conditions = sales["i1"] == "s"
     assert sales.query_arrow(conditions).num_rows == sales.count(conditions) == 2
