@@ -54,7 +54,8 @@ _MOMENT = "a commit, or how its id begins (`history` lists them), or a time such
     "--output",
     metavar="<file>",
     shell_complete=completion.files,
-    help="The rows, in a file that ends in .parquet or .csv, or - for CSV on stdout.",
+    help="The rows, in a file that ends in .parquet or .csv, or - for CSV on stdout. "
+    "An existing file is replaced at the end.",
 )
 @click.pass_obj
 def command(

@@ -16,7 +16,7 @@ from kartothek_cube.cli.context import Session, open_source, working
 from kartothek_cube.cli.errors import Failure
 from kartothek_cube.cli.options import cube_command
 from kartothek_cube.cli.output import bold, echo, show
-from kartothek_cube.cli.query.export import place_of
+from kartothek_cube.cli.query.export import place_of, write_page
 
 if TYPE_CHECKING:
     from kartothek_cube.core.stores.contract import Store
@@ -114,5 +114,5 @@ def steps(store: Store, prefix: str, page: Path) -> Iterator[tuple[str, str]]:
     grocery.extend({"usual": column}, partition_on={"usual": []})
     yield "extend", "a new column USUAL_UNITS; no other file is rewritten"
 
-    page.write_text(grocery.report(), encoding="utf-8")
+    write_page(page, grocery.report())
     yield "report", str(page)

@@ -26,7 +26,7 @@ __all__ = ["command"]
     metavar="<file>",
     shell_complete=completion.files,
     help="A file that ends in .parquet or .csv, or - for CSV on stdout; with {COLUMN} for each column of --by "
-    "in its name, one file a group.  [default: -]",
+    "in its name, one file a group. An existing file is replaced at the end.  [default: -]",
 )
 @click.pass_obj
 def command(

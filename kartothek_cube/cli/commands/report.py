@@ -9,7 +9,7 @@ from kartothek_cube.cli.commands.history import commits_of, whole_commit
 from kartothek_cube.cli.context import Session, load_cube, loading, working
 from kartothek_cube.cli.options import cube_command
 from kartothek_cube.cli.output import document, show
-from kartothek_cube.cli.query.export import place_of
+from kartothek_cube.cli.query.export import place_of, write_page
 
 __all__ = ["command"]
 
@@ -25,7 +25,7 @@ __all__ = ["command"]
     "--output",
     metavar="<file>",
     shell_complete=completion.files,
-    help="The file, or - for stdout.  [default: CUBE.html]",
+    help="The file, or - for stdout. An existing file is replaced.  [default: CUBE.html]",
 )
 @click.pass_obj
 def command(session: Session, changed_since: str | None, output: str | None) -> None:
@@ -43,5 +43,5 @@ def command(session: Session, changed_since: str | None, output: str | None) -> 
     if path is None:
         click.echo(document({"html": page}) if session.json else page)
         return
-    path.write_text(page, encoding="utf-8")
+    write_page(path, page)
     show(session, {"file": str(path)}, lambda: (str(path),))

@@ -43,6 +43,7 @@ __all__ = [
     "query_once",
     "show_written",
     "sink_of",
+    "write_page",
 ]
 
 
@@ -78,6 +79,23 @@ def place_of(output: str) -> Path:
     return path
 
 
+def _partial_of(path: Path) -> Path:
+    """The name of a file until it is complete."""
+    # Hidden, and with the process id: two queries into one file do not mix their rows.
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write a page; an earlier one stays until this one is complete."""
+    partial = _partial_of(path)
+    try:
+        partial.write_text(page, encoding="utf-8")
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
 class Sink(ABC):
     """Writes batches of rows.
 
@@ -110,9 +128,7 @@ class _FileSink(Sink):
     """A file with a temporary name until it is complete."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        # Hidden, and with the process id: two queries into one file do not mix their rows.
-        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        self._path, self._partial = path, _partial_of(path)
         self._writer: Any = None
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -30,6 +30,21 @@ def test_the_report_is_a_page(run, folder):
     assert run("my_cube", "report", "--output", "page.html", "--format", "json").json == {"file": "page.html"}
 
 
+def test_a_report_that_cannot_be_written_leaves_the_earlier_one(run, folder, monkeypatch):
+    assert run("my_cube", "report").code == 0
+    earlier = (folder / "my_cube.html").read_bytes()
+
+    def full(path, text, encoding):
+        path.write_bytes(text[:10].encode(encoding))
+        raise OSError("No space is left.")
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    ran = run("my_cube", "report")
+    assert (ran.code, ran.err) == (1, "Error: No space is left.\n")
+    assert (folder / "my_cube.html").read_bytes() == earlier
+    assert not list(folder.glob(".*.partial"))
+
+
 def test_a_report_is_json_where_that_is_wanted(run):
     assert "my_cube" in run("my_cube", "report", "--output", "-", "--format", "json").json["html"]
 

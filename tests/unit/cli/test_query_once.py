@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -111,6 +113,24 @@ def test_a_failure_leaves_no_file(run, folder):
     ran = run("my_cube", "query", "--output", "out.parquet")
     assert ran.code == 2
     assert not list(folder.glob("*out*"))
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
+def test_a_file_is_replaced_at_the_end_or_not_at_all(run, folder, monkeypatch, name):
+    query = partial(run, "my_cube", "query", "--columns", "v1", "--output", name)
+    assert query("--limit", "1").code == 0
+    assert query().out == f"4 rows in {name}\n"
+    earlier = (folder / name).read_bytes()
+
+    def failing(batches, limit):
+        yield next(iter(batches))
+        raise OSError("The store is gone.")
+
+    monkeypatch.setattr("kartothek_cube.cli.query.export.first_rows", failing)
+    ran = query()
+    assert (ran.code, ran.err) == (1, "Error: The store is gone.\n")
+    assert (folder / name).read_bytes() == earlier
+    assert not list(folder.glob(".*.partial"))
 
 
 @pytest.mark.parametrize(
