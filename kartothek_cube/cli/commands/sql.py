@@ -47,6 +47,8 @@ _ROWS_OF_A_BATCH = 131_072
 _NO_ROWS, _QUERIES = (["Count"], ["Success"]), {"SELECT", "MULTI"}
 # DuckDB knows the tables of the store only when a statement names them, so its guess is poor.
 _UNKNOWN = re.compile(r"Catalog Error: Table with name (?P<name>.*) does not exist!")
+# What in `--where` is a text, `BRAND == Acme` or `"Acme"`, is the name of a column in SQL.
+_NO_COLUMN = re.compile(r'Binder Error: Referenced column "(?P<name>.*)" (?:was )?not found')
 # DuckDB puts words before the error of a scan, and repeats the error behind it with its traceback.
 _OF_A_SCAN = re.compile(
     r"Invalid Input Error: (?:reading the stream|arrow_scan).*?(?:\): |failed: )[\w ]+: "
@@ -83,15 +85,17 @@ class _Context(click.Context):
     "--output",
     metavar="<file>",
     shell_complete=completion.files,
-    help="A file that ends in .parquet or .csv, or - for CSV on stdout.  [default: a table on a terminal, else -]",
+    help="A file that ends in .parquet or .csv, or - for CSV on stdout. An existing file is replaced at the end.  "
+    "[default: a table on a terminal, else -]",
 )
 @click.pass_context
 def command(ctx: click.Context, statement: tuple[str, ...], as_of: str | None, output: str | None) -> None:
     """Run SQL over the cubes of the store, once or at a prompt.
 
-    STATEMENT is SQL of DuckDB, or - to read it from stdin. A cube is a table under its prefix, a
-    dataset under its uuid, in double quotes. Of several statements the last one's rows are shown.
-    Without a statement a prompt opens. Nothing in the store is changed.
+    STATEMENT is SQL of DuckDB, or - to read it from stdin. A cube is a table under its prefix, with
+    one row for each cell; a dataset is one under its uuid, in double quotes, with the stored rows.
+    Of several statements the last one's rows are shown. Without a statement a prompt opens. Nothing
+    in the store is changed.
     """
     session: Session = ctx.obj
     name = ctx.find_root().info_name
@@ -162,7 +166,7 @@ class _Statements:
 
     def answer(self, text: str, output: str | None = None, *, each: bool = False) -> None:
         """Run statements, and show or write the rows of the last one, or of each."""
-        with self._explained():
+        with self._explained(text):
             statements = self.connection.extract_statements(text)
             if not statements:
                 raise Failure("There is no statement in this text.")
@@ -175,7 +179,7 @@ class _Statements:
                     self._show(relation if is_table else None, output, rows)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self, statements: str) -> Iterator[None]:
         """Turn errors of DuckDB into a message; one about a table names those of the store."""
         import duckdb
         import pyarrow as pa
@@ -193,6 +197,9 @@ class _Statements:
                 names = list_tables(self.store)
                 text = f"{unknown[0]} Tables: {join_names(names)}.{did_you_mean([unknown['name']], names)}"
                 text += missing_directory(self.store)
+            elif (no_column := _NO_COLUMN.match(text)) and _stands_for_text(name := no_column["name"], statements):
+                quoted = name.replace("'", "''")
+                text += f"\nIf this is a text, it stands in single quotes: '{quoted}'"
             raise SqlFailure(text) from error
 
     def _interruptible(self, work: Callable[[], T]) -> T:
@@ -250,6 +257,12 @@ class _Statements:
         rows = self._interruptible(write)
         if output != "-":
             show_written(self.session, {output: rows})
+
+
+def _stands_for_text(name: str, statements: str) -> bool:
+    """Whether a name is in double quotes, or compared with something, as a text would be."""
+    escaped_name = re.escape(name)
+    return bool(re.search(rf'"{escaped_name}"|(?:[=<>]|\bin\s*\()\s*{escaped_name}\b', statements, re.IGNORECASE))
 
 
 def _boxed(relation: DuckDBPyRelation, most: int) -> str:

@@ -20,7 +20,11 @@ _TOTAL = ("blobsize", "files")
 @patterns("scanned")
 @click.pass_obj
 def command(session: Session, include: str | None, exclude: str | None) -> None:
-    """Count partitions, files, bytes and rows of each dataset."""
+    """Count partitions, files, bytes and rows of each dataset.
+
+    Rows are the stored ones, also those that newer files override. A query, and a cube's table in
+    SQL, has one row for each cell.
+    """
     from kartothek_cube.cube.verbs.stats import collect_stats
 
     with working(session):

@@ -55,6 +55,16 @@ def test_the_command_takes_what_the_examples_say(line):
             command(name).make_context(name, words[words.index(name) + 1 :], parent=context)
 
 
+@pytest.mark.parametrize("name", ["stats", "sql"])
+def test_stored_rows_and_cells_are_told_apart(name):
+    assert "one row for each cell" in " ".join(PAGES[name].split())
+
+
+@pytest.mark.parametrize("name", ["changes", "query", "report", "sql"])
+def test_the_help_says_that_a_file_is_replaced(name):
+    assert "is replaced" in " ".join(PAGES[name].split())
+
+
 def test_the_help_says_what_an_exit_status_means():
     assert "Exit status:\n    0  it is done\n    1  " in PAGES[""]
     assert "KARTOTHEK_CUBE_URL" in PAGES[""]

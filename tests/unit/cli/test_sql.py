@@ -184,6 +184,33 @@ def test_a_missing_file_is_named_without_a_traceback(run, folder):
     assert "plan it again" in ran.err
     assert "Traceback" not in ran.err
     assert not list(folder.glob("*out*"))
+    (folder / "out.csv").write_text("earlier", encoding="utf-8")
+    assert run("sql", "FROM other", "--output", "out.csv").code == 2
+    assert (folder / "out.csv").read_text(encoding="utf-8") == "earlier"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('SELECT "DE"', "DE"),
+        ('SELECT x FROM my_cube WHERE q = "a b"', "a b"),
+        ("SELECT x FROM my_cube WHERE q=Acme", "Acme"),
+        ("SELECT x FROM my_cube WHERE q IN (Acme, Bolt)", "Acme"),
+        ("""SELECT x FROM my_cube WHERE q = "it's" """, "it''s"),
+    ],
+)
+def test_a_text_without_its_quotes_has_a_remedy(run, text, name):
+    ran = run("sql", text)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith('Error: Binder Error: Referenced column "')
+    assert ran.err.splitlines()[-1] == f"If this is a text, it stands in single quotes: '{name}'"
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT sum(nope) s FROM other WHERE x > 1", "FROM other ORDER BY nope", "FROM nope", "SELEC 1"]
+)
+def test_other_mistakes_are_no_matter_of_quotes(run, text):
+    assert "single quotes" not in run("sql", text).err
 
 
 @pytest.mark.parametrize(
