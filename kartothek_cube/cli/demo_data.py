@@ -16,6 +16,8 @@ FIRST_WEEK = date(2024, 1, 1)  # a Monday
 _DEPARTMENTS = {"BAKERY": 0.05, "DAIRY": 0.1, "DRINKS": 0.6, "FROZEN": 0.4, "PRODUCE": 0.3}
 _BRANDS = ("Acme", "Bolt", "Corner", "Daily", "Elm")
 _MAILERS = ("front page", "inside", "leaflet")
+# Leaflets begin in June, so that their index leaves out files: it has no other month.
+_FIRST_LEAFLET = 22
 _SHARE_OFFERED, _SHARE_SOLD = 0.1, 0.8
 
 
@@ -48,7 +50,7 @@ def promotions(seed: int = 0) -> pa.Table:
             "PRODUCT_ID": product + 1,
             "WEEK": [_monday(number) for number in week],
             "PERIOD": [_monday(number).strftime("%Y-%m") for number in week],
-            "MAILER": [_MAILERS[n] for n in random.integers(0, len(_MAILERS), len(week))],
+            "MAILER": [_MAILERS[n] for n in random.integers(0, len(_MAILERS) - (week < _FIRST_LEAFLET))],
         }
     )
 

@@ -18,12 +18,21 @@ def test_a_cube_a_query_and_a_report(run, folder):
     assert (folder / "shop" / "grocery.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     lines = [line for line in ran.out.splitlines() if str(folder) not in line]
     assert [line for line in lines if len(line) > 80] == []
+    assert "DEPARTMENT == DRINKS & MAILER == leaflet" in ran.out
     assert "files read: 3 of 13" in ran.out
     again = run("demo", "shop")  # nothing is replaced
     assert again.code == 2
     assert "already. Take another directory" in again.err
     assert run("--url", "shop/cubes", "grocery", "delete", "--yes").code == 0
     assert run("demo", "shop").code == 0
+
+
+def test_an_index_leaves_out_files_of_the_seed(run, folder):
+    run("demo", "shop")
+    condition = ["--where", "MAILER == leaflet"]
+    assert "1  secondary index: MAILER" in run("--url", "shop/cubes", "grocery", "explain", *condition).out
+    files = run("--url", "shop/cubes", "grocery", "files", *condition, "--format", "json").json["datasets"]
+    assert {file["key"].split("/")[2] for name in ("seed", "promotions") for file in files[name]} == {"PERIOD=2024-06"}
 
 
 def test_the_store_of_the_environment_is_left_alone(run, folder, monkeypatch):
