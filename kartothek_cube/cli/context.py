@@ -275,7 +275,9 @@ def loading(session: Session) -> Iterator[Store]:
 def missing_directory(store: Store) -> str:
     """The end of an error about a missing object, if the directory of the store is missing, too."""
     from kartothek_cube.core.stores.local import LocalStore
+    from kartothek_cube.core.stores.wrappers import ReadOnlyView
 
-    if not isinstance(store, LocalStore) or Path(store.root).is_dir():
+    inner = store.inner if isinstance(store, ReadOnlyView) else store
+    if not isinstance(inner, LocalStore) or Path(inner.root).is_dir():
         return ""
-    return f" There is no directory {store.root}."
+    return f" There is no directory {inner.root}."

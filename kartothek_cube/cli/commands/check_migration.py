@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 
-from kartothek_cube.cli.context import Session, loading, open_source, working
-from kartothek_cube.cli.errors import one_line
+from kartothek_cube.cli.context import Session, loading, missing_directory, open_source, working
+from kartothek_cube.cli.errors import escaped, one_line
 from kartothek_cube.cli.options import cube_command
 from kartothek_cube.cli.output import bold, red, show
 from kartothek_cube.errors import DatasetNotFound, KartothekCubeError
@@ -196,9 +196,12 @@ def command(ctx: click.Context, deep: bool) -> None:
 
             others = other_cubes(session.cube, store)
             raise DatasetNotFound(f'Could not find seed dataset for cube "{session.cube}".{others}')
+    missing = missing_directory(store)
+    if not verdicts and not session.json:
+        click.echo(escaped(f"There is no dataset in this store.{missing}"), err=True)
     show(session, documents(verdicts), lambda: lines(verdicts))
-    if any(verdict.outcome == "unreadable" for verdict in verdicts):
-        ctx.exit(1)
+    if missing or any(verdict.outcome == "unreadable" for verdict in verdicts):
+        ctx.exit(2 if missing else 1)
 
 
 def verdicts_of(store: Store, cube: str | None, *, deep: bool) -> list[Verdict]:

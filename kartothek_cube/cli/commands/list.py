@@ -12,13 +12,23 @@ __all__ = ["show_cubes"]
 
 
 def show_cubes(session: Session) -> None:
-    """One cube a line."""
+    """One cube a line; the exit status is 2 if there is no such store.
+
+    Without a cube, the datasets of the store are named.
+    """
+    from kartothek_cube.core.dataset.inspect import list_datasets
+    from kartothek_cube.core.text import join_names
     from kartothek_cube.cube.verbs.describe import list_cubes
 
     store = open_source(session)
     with working(session):
         prefixes = list_cubes(store)
+        datasets = [] if prefixes or session.json else list_datasets(store)
+    missing = missing_directory(store)
     # On stderr, since stdout has one name a line.
     if not prefixes and not session.json:
-        click.echo(escaped(f"There is no cube in this store.{missing_directory(store)}"), err=True)
+        also = f" Datasets of this store: {join_names(datasets)}." if datasets else ""
+        click.echo(escaped(f"There is no cube in this store.{also}{missing}"), err=True)
     show(session, {"cubes": prefixes}, lambda: prefixes)
+    if missing:
+        click.get_current_context().exit(2)

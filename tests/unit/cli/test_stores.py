@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
+from kartothek_cube.api.dataset import store_dataframes_as_dataset
 from kartothek_cube.cli.context import store_named, store_names
 from kartothek_cube.cli.errors import Failure
 
@@ -64,6 +66,58 @@ def test_a_directory_that_is_not_there_is_named(run, folder):
     assert run("--url", "nowhere", "my_cube", "info").err.endswith(
         f" Cubes of this store: none. There is no directory {folder / 'nowhere'}.\n"
     )
+
+
+@pytest.mark.parametrize("url", ["nowhere", "hfs://nowhere", "hfs://nowhere?readonly=1"])
+@pytest.mark.parametrize("words", [[], ["check-migration"], ["my_cube", "info"], ["my_cube", "verify"]], ids=" ".join)
+def test_a_directory_that_is_not_there_is_no_empty_store(run, folder, url, words):
+    ran = run("--url", url, *words)
+    assert ran.code == 2
+    assert ran.err.endswith(f" There is no directory {folder / 'nowhere'}.\n")
+    assert not (folder / "nowhere").exists()
+
+
+def test_a_store_without_a_cube_says_what_it_has(run):
+    assert run("--store", "two", "check-migration").err == "There is no dataset in this store.\n"
+    store_dataframes_as_dataset("two", "sales", [pa.table({"x": [1]})])
+    store_dataframes_as_dataset("two", "prices", [pa.table({"x": [1]})])
+    ran = run("--store", "two")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == "There is no cube in this store. Datasets of this store: prices, sales.\n"
+    assert run("--store", "two", "--format", "json").json == {"cubes": []}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["info"],
+        ["stats"],
+        ["files"],
+        ["query", "--limit", "1"],
+        ["explain"],
+        ["history"],
+        ["verify"],
+        ["report"],
+        ["tag"],
+        ["changes", "--since", "2024-01-31"],
+        ["check-migration"],
+        ["cleanup"],
+        ["compact"],
+        ["copy", "--tgt_url", "new"],
+        ["delete"],
+        ["delete-rows", "--where", "x == 1", "--yes"],
+        ["forget", "--where", "x == 1", "--yes"],
+        ["index", "seed", "x"],
+        ["rename", "new"],
+        ["undo"],
+    ],
+    ids=" ".join,
+)
+def test_a_cube_that_is_not_there_is_an_error_of_each_command(run, words):
+    ran = run("--store", "two", "my_cube", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert "my_cube" in ran.err
+    assert ran.err.endswith(" Cubes of this store: none.\n")
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "null\n"])
