@@ -667,9 +667,10 @@ def test_a_missing_file_matters_only_where_it_is_read(store):  # cube 195
 
 
 def test_a_missing_index_file_matters_only_where_it_is_asked(store, monkeypatch):
+    from kartothek_cube.core.runtime.lru_cache import LruCache
     from kartothek_cube.core.snapshots import loader
 
-    monkeypatch.setattr(loader, "_cache", loader._Cache())
+    monkeypatch.setattr(loader, "_cache", LruCache(1))
     store.delete(snapshot(store).document.indices["i1"])
     assert answers(store) == FULL
     assert len(answers(store, conditions=C("x") == 0)) == 2
