@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -132,11 +133,16 @@ class ParquetSource:
     is_near = True
 
     def __init__(self, handle: pa.NativeFile, size: int, footer: ParquetFooter | None = None) -> None:
-        self._handle = handle
-        self._file = pq.ParquetFile(handle, metadata=None if footer is None else footer.metadata, **_READER)
-        self.size = size
-        self.footer = ParquetFooter(self._file, size) if footer is None else footer
+        self._handle, self.size = handle, size
+        if footer is None:
+            self._file = pq.ParquetFile(handle, **_READER)
+            footer = ParquetFooter(self._file, size)
+        self.footer = footer
         self.metadata, self.schema, self.positions = self.footer.metadata, self.footer.schema, self.footer.positions
+
+    @cached_property
+    def _file(self) -> pq.ParquetFile:
+        return pq.ParquetFile(self._handle, metadata=self.metadata, **_READER)
 
     def expect(self, groups: Sequence[int], columns: Iterable[str]) -> None:
         """Announce what may be read in several steps; if it is little, a remote file fetches it."""
