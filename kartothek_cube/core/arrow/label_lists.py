@@ -77,6 +77,8 @@ def interned(lists: pa.ListArray) -> pa.DictionaryArray:
     offsets = _offsets(lists)
     if len(lists) < 2 or offsets[-1] < _FEW:
         return pa.DictionaryArray.from_arrays(pa.array(np.arange(len(lists), dtype=np.int32)), lists)
+    if offsets[-1] == len(lists):
+        return _interned_ones(lists.flatten())
     numbers = pc.dictionary_encode(pa.array(_hashes(_codes(lists), offsets))).indices.to_numpy()
     alike = np.zeros(int(numbers.max()) + 1, dtype=np.int64)
     rows = np.arange(len(lists))
@@ -87,6 +89,15 @@ def interned(lists: pa.ListArray) -> pa.DictionaryArray:
     codes = (np.cumsum(is_first) - 1).astype(np.int32)[first]
     distinct = lists.take(pa.array(np.flatnonzero(is_first)))
     return pa.DictionaryArray.from_arrays(pa.array(codes), distinct)
+
+
+def _interned_ones(items: pa.Array) -> pa.DictionaryArray:
+    """A list of one for each item, equal ones once."""
+    is_coded = isinstance(items, pa.DictionaryArray)
+    used = (items.indices if is_coded else items).dictionary_encode()
+    members = pa.DictionaryArray.from_arrays(used.dictionary, items.dictionary) if is_coded else used.dictionary
+    offsets = pa.array(np.arange(len(members) + 1, dtype=np.int32))
+    return pa.DictionaryArray.from_arrays(used.indices, pa.ListArray.from_arrays(offsets, members))
 
 
 def _are_equal(lists: pa.ListArray, others: IntArray) -> _Mask:

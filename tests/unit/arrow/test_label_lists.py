@@ -26,7 +26,8 @@ from kartothek_cube.core.metadata.index import SecondaryIndex, build_index, drop
 
 NAMES = ["a", "b", "c", "d"]
 labels = st.lists(st.sampled_from(NAMES), min_size=1, max_size=5)
-columns = st.lists(labels, min_size=1, max_size=12)
+ones = st.sampled_from(NAMES).map(lambda label: [label])
+columns = st.lists(labels, min_size=1, max_size=12) | st.lists(ones, min_size=1, max_size=12)
 
 
 @pytest.fixture(params=["found", "hashes of one value", "few"], autouse=True, scope="module")
