@@ -29,7 +29,6 @@ __all__ = [
     "Ranges",
     "can_be_searched",
     "clause_on_scalar",
-    "constant_array",
     "filter_table",
     "matching_all",
     "matching_ranges",
@@ -113,7 +112,7 @@ def matching_values(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
         return ~matching_values(values, opposite)
     if clause.op == "in":
         mask = _to_numpy(_nulls(values)) if accepts_null(clause) else np.zeros(len(values), dtype=bool)
-        constants = constant_array(clause, values.type)
+        constants = _constants_as(clause, values.type)
         if len(constants):
             mask = mask | _is_in(values.cast(constants.type), constants)
         return mask
@@ -171,7 +170,7 @@ def _compared(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
     return _compare("<=" if clause.op in ("<", "<=") else ">", values, place.floor)
 
 
-def constant_array(clause: Clause, data_type: pa.DataType) -> pa.Array:
+def _constants_as(clause: Clause, data_type: pa.DataType) -> pa.Array:
     """The constants that are values of the type, ascending; cached in `Constants`."""
     arrays = clause.value.arrays if isinstance(clause.value, Constants) else {}
     if data_type not in arrays:
@@ -231,7 +230,7 @@ def _possible(bounds: Bounds, clause: Clause) -> Mask:
         certain = is_constant & matching_values(bounds.minimum, opposite)
         return ~(certain if accepts_null(opposite) else certain & ~bounds.has_null)
     if clause.op in ("==", "in"):
-        possible = may_hold(bounds, constant_array(clause, bounds.minimum.type))
+        possible = may_hold(bounds, _constants_as(clause, bounds.minimum.type))
     else:  # an order holds for some value if it holds for the least or the greatest one
         side = bounds.minimum if clause.op in ("<", "<=") else bounds.maximum
         possible = bounds.unknown | matching_values(side, clause)

@@ -24,7 +24,6 @@ __all__ = [
     "FoundRows",
     "ParquetSource",
     "count_parquet_rows",
-    "matching_groups",
     "open_file",
     "open_parquet_inside",
     "read_columns",
@@ -105,7 +104,7 @@ def read_matching_files(
 
     for key in keys:
         with open_file(store, key, dataset) as source:
-            groups = matching_groups(source, schema, predicates)
+            groups = _matching_groups(source, schema, predicates)
             rows = source.rows(groups)
             is_little = rows <= _DECODED_AT_ONCE
             if is_little:
@@ -160,7 +159,7 @@ def read_matching(
     source: ParquetSource, key: str, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None
 ) -> tuple[pa.Table, FoundRows]:
     """The rows of an open file that satisfy the predicates, as `read_parquet_inside`."""
-    return _selected(source, matching_groups(source, schema, predicates), columns, schema, predicates, key)
+    return _selected(source, _matching_groups(source, schema, predicates), columns, schema, predicates, key)
 
 
 def read_found(
@@ -179,7 +178,7 @@ def read_source(
     source: ParquetSource, key: str, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None
 ) -> tuple[pa.Table, int]:
     """All rows of the row groups in which predicates may match, and their number."""
-    table, found = _selected(source, matching_groups(source, schema, predicates), columns, schema, None, key)
+    table, found = _selected(source, _matching_groups(source, schema, predicates), columns, schema, None, key)
     return table, found.rows
 
 
@@ -275,7 +274,7 @@ def open_parquet_inside(
     with ExitStack() as stack:
         source = stack.enter_context(open_file(store, key, dataset))
         present = {c for c in (*columns, *columns_of(predicates)) if c in source.positions}
-        bundles = list(_bundles(source, matching_groups(source, schema, predicates), present, nbytes))
+        bundles = list(_bundles(source, _matching_groups(source, schema, predicates), present, nbytes))
         opened = stack.pop_all()
 
     # The file stays open until the last piece, and no longer than the iterator.
@@ -326,8 +325,7 @@ def _bundles(
         yield bundle, total
 
 
-def matching_groups(source: ParquetSource, schema: pa.Schema, predicates: Predicates | None) -> list[int]:
-    """The row groups in which predicates may match."""
+def _matching_groups(source: ParquetSource, schema: pa.Schema, predicates: Predicates | None) -> list[int]:
     n = source.metadata.num_row_groups
     filtered = columns_of(predicates) & source.positions.keys()
     if n == 0 or not filtered or (n == 1 and source.is_near and source.metadata.num_rows < _FEW_ROWS):
@@ -390,7 +388,7 @@ def read_columns(
     """
     with open_file(store, key, dataset) as source:
         count = source.metadata.num_row_groups
-        groups = list(range(count)) if schema is None else matching_groups(source, schema, predicates)
+        groups = list(range(count)) if schema is None else _matching_groups(source, schema, predicates)
         return source.read(groups, source.schema.names), len(groups) == count
 
 
@@ -402,7 +400,7 @@ def stream_columns(
     Texts in long lists are dictionaries where the file has them so.
     """
     with open_file(store, key, dataset) as source:
-        groups, names = matching_groups(source, schema, predicates), source.schema.names
+        groups, names = _matching_groups(source, schema, predicates), source.schema.names
         whole, rows = len(groups) == source.metadata.num_row_groups, source.rows(groups)
         lists = [f.name for f in source.schema if pa.types.is_list(f.type) and pa.types.is_string(f.type.value_type)]
         chunks = list(chain.from_iterable(source.chunks(groups, set(lists))))

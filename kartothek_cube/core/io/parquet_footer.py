@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Collection, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -85,8 +85,6 @@ class ParquetFooter:
         As `column_positions`.
     bounds : dict
         The bounds of row groups that were asked for, by column and type; None: unknown.
-    fragment : pyarrow.dataset.ParquetFileFragment | None
-        The file for scans, once somebody has scanned it.
 
     Raises
     ------
@@ -101,7 +99,6 @@ class ParquetFooter:
         self.rows = check_rows(self.metadata, size)
         self.positions = column_positions(self.metadata, self.schema)
         self.bounds: dict[tuple[str, pa.DataType], Bounds | None] = {}
-        self.fragment: Any = None
         self._checked: dict[int, frozenset[int]] = {}
 
     def is_checked(self, groups: Collection[int], positions: Sequence[int]) -> bool:

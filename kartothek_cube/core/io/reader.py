@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any, NamedTuple
@@ -260,23 +260,13 @@ def _matching_tables(
 
     for together, run in groupby(files, suits):
         if together:
-            for table, counts in _matching_files(store, [key for key, _ in run], request, predicates):
+            keys = (key for key, _ in run)
+            for table, counts in read_matching_files(
+                store, keys, request.dataset, request.columns, request.schema, predicates
+            ):
                 record(rows_read=table.num_rows)
                 yield table, counts
         else:
             for key, constants in run:
                 table = read_rows(store, key, request, constants)
                 yield table, [len(table)]
-
-
-def _matching_files(
-    store: Store, keys: Sequence[str], request: FileRequest, predicates: Predicates
-) -> Iterable[tuple[pa.Table, list[int]]]:
-    """Some rows of Parquet files that have all columns inside: by one scan where that suits."""
-    if uses_fast_paths() and len(keys) > 1:
-        from kartothek_cube.core.io._fast.scanned_files import scan_matching
-
-        scanned = scan_matching(store, keys, request.columns, request.schema, predicates)
-        if scanned is not None:
-            return [scanned]
-    return read_matching_files(store, keys, request.dataset, request.columns, request.schema, predicates)

@@ -52,7 +52,7 @@ _PARTITIONS, _GROUPS = Phase("read", "partitions"), Phase("read", "groups")
 # Memory and number of the partitions of a batch.
 _BYTES, _LIMIT = 4 * 2**20, 64
 # If their rows are filtered, a batch may take long: so there are that many for each thread.
-_FILTERED_LIMIT, _BATCHES = 16, 4
+_FILTERED_LIMIT, _BATCHES = 32, 2
 # When the rows of one dataset take this multiple of the memory, its groups are joined singly.
 _SPARE = 4
 _NO_FILES = DatasetFiles((), ())
