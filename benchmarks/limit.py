@@ -73,7 +73,7 @@ def little(
     check_same(sides[0], ours)
     works = {peer: partial(sides[1].engines[peer], rows, read, plain) for peer, read in PEERS.items()}
     works |= {f"{peer}, our files": partial(sides[0].engines[peer], rows, read, ours) for peer, read in PEERS.items()}
-    taken = turns({**works, OURS: sides[0].ours(ours)}, sides[0].bench.rounds)
+    taken = turns({**works, OURS: sides[0].ours(ours)}, 3 * sides[0].bench.rounds)
     for peer in PEERS:
         yield faster(work, taken, peer, OURS, least[peer])
         yield faster(work, taken, f"{peer}, our files", OURS, 1)
