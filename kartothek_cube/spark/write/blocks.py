@@ -138,6 +138,8 @@ def sorted_pieces(pieces: Iterable[pa.Table], columns: Sequence[str], limit: int
             seen += piece.num_rows
 
     for piece in _sorted(numbered(), (*columns, arrival), limit):
+        # Arrow's allocator keeps what earlier ranges have freed, and a container's limit counts it.
+        pa.default_memory_pool().release_unused()
         yield piece.drop_columns([arrival])
 
 
