@@ -32,7 +32,7 @@ PLAIN := $(addprefix tests/unit/,io metadata scan cube/execute) tests/unit/runti
 SPARK ?= 4.1
 SPARK_TESTS := test_classic_driver.py::TestSparkClassic test_datasource_read.py test_datasource_write.py
 
-# An answer of Sail's server arrived damaged once in many thousand calls. A test that meets this, and nothing else, has another try.
+# gRPC once handed Sail's client an answer that it could not parse; why is not known. A test that meets this error, and no other, has another try, which pytest counts as a rerun.
 SAIL_RERUN := --reruns 1 --only-rerun "Exception deserializing response"
 
 # Arguments for pytest, e.g. make test ARGS="-k index -x"; --thin 6 runs one case in six of each test; how many processes run the tests (0: this one, for a debugger).
