@@ -93,10 +93,11 @@ def do(store: Any, process: int, step: Step) -> None:
         )
 
 
-def work(url: str, process: int, life: int, log: str, stop: Any, begun: Any) -> None:
+def work(url: str, process: int, life: int, log: str, stop: Any, heard: Any) -> None:
     """Write until killed.
 
-    Before and after each step a line goes to the disk. ``begun`` is a pipe that hears of the start.
+    Before and after each step a line goes to the disk. The pipe ``heard`` hears of the start and of
+    each step that is done.
     """
     from kartothek_cube.errors import CommitConflict
 
@@ -108,7 +109,7 @@ def work(url: str, process: int, life: int, log: str, stop: Any, begun: Any) -> 
         os.fsync(fd)
 
     note("begun", life)
-    begun.send(life)
+    heard.send(life)
     with options(grace=PERIOD, retain=PERIOD, commit_retries=1000):
         for step in steps(process, life):
             if stop.is_set():
@@ -123,6 +124,7 @@ def work(url: str, process: int, life: int, log: str, stop: Any, begun: Any) -> 
                 raise
             else:
                 note("done", step.number)
+                heard.send(life)
 
 
 @dataclass
@@ -174,7 +176,7 @@ class Child:
     log: Path
     life: int = 0
     handle: Any = None
-    begun: Any = None
+    heard: Any = None
     offset: int = 0
     expected: Expected = field(default_factory=Expected)
 
@@ -206,19 +208,22 @@ class Killer:
 
     def start(self, child: Child) -> None:
         child.life += 1
-        child.begun, begun = self._context.Pipe(duplex=False)
+        child.heard, heard = self._context.Pipe(duplex=False)
         child.handle = self._context.Process(
-            target=work, args=(self.url, child.process, child.life, str(child.log), self._stop, begun)
+            target=work, args=(self.url, child.process, child.life, str(child.log), self._stop, heard)
         )
         child.handle.start()
-        begun.close()
+        heard.close()
 
     def kill_one(self) -> None:
-        """Wait until a writer works, and a little more; kill it and look."""
+        """Wait until a writer works, maybe until it has done some steps, and a little more; kill it
+        and look.
+        """
         child = min(self.children, key=lambda c: c.life)
-        assert child.begun.poll(120), "a writer does not begin"
-        with contextlib.suppress(EOFError):  # it ended; the assertion below says so
-            child.begun.recv()
+        for _ in range(1 + self.random.choice([0, 1, 3])):
+            assert child.heard.poll(120), f"writer {child.process} does not come on"
+            with contextlib.suppress(EOFError):  # it ended; the assertion below says so
+                child.heard.recv()
         # No event to wait for: the kill is to come at any moment of a write.
         time.sleep(self.random.choice([0.05, 0.2, 0.8]) * self.random.random())
         assert child.handle.is_alive(), self.last_words(child)
