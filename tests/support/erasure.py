@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import msgpack
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kartothek_cube.core.metadata.file_statistics import reference_of
 from tests.support.datasets import contents
 
 if TYPE_CHECKING:
@@ -27,9 +30,18 @@ def unpacked(key: str, data: bytes) -> bytes:
                 found += [str(chunk.dictionary.to_pylist()).encode() for chunk in column.chunks]
     elif data[:4] == b"(\xb5/\xfd":
         found.append(pa.input_stream(pa.BufferReader(data), compression="zstd").read())
+        if key.endswith(".msgpack.zstd"):
+            found += _statistics(msgpack.unpackb(found[-1]))
+    elif key.endswith(".json"):
+        found += _statistics(json.loads(data))
     elif data[:2] == b"\x1f\x8b":
         found.append(pa.input_stream(pa.BufferReader(data), compression="gzip").read())
     return b"\n".join(found)
+
+
+def _statistics(document: dict[str, Any]) -> list[bytes]:
+    recent = reference_of(document.get("metadata", {})).recent_statistics()
+    return [str(each.table.to_pylist()).encode() for each in recent]
 
 
 def holders(store: Store, text: str) -> list[str]:

@@ -14,7 +14,7 @@ from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.dataset.reference import dataset_ref
-from kartothek_cube.core.metadata.file_statistics import FileStatistics, file_names, gather
+from kartothek_cube.core.metadata.file_statistics import FileStatistics, candidate_names, gather
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.runtime.executor import THREADS, map_files
 from kartothek_cube.core.runtime.options import Overrides
@@ -58,7 +58,8 @@ def build_statistics(
     -------
     int
         The number of files that got statistics. Files whose labels a user chose get none, because
-        other libraries overwrite them.
+        other libraries overwrite them. If a label looks like a hash, i.e. has 32 hexadecimal digits
+        that are no random UUID, all labels count as chosen.
 
     Raises
     ------
@@ -118,7 +119,7 @@ def _missing_statistics(store: Store, base: Snapshot, columns: Sequence[str] | N
         # New statistics of a file replace those that it has.
         present = [c for c in dict.fromkeys([*known.columns, *chosen]) if c in schema.names]
         wanted = [c for c in present if has_bounds(schema.field(c).type)]
-        names = file_names(files, base.uuid)
+        names = candidate_names(files, base.uuid)
         of_files = known.of_files(names)
         is_missing = of_files.rows.is_null().to_numpy(zero_copy_only=False)
         for column in {*(columns or ())} & {*schema.names}:

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from kartothek_cube.core.expressions.evaluate import clause_on_scalar, filter_table, matching_rows
 from kartothek_cube.core.expressions.predicates import Clause, Predicates, columns_of, resolve_constants
-from kartothek_cube.core.io._fast.small_files import SmallFileReader
 from kartothek_cube.core.io.file_format import CSV_GZIP_SUFFIX, CSV_SUFFIX, DATA_SUFFIX
 from kartothek_cube.core.io.parquet import (
     count_parquet_rows,
@@ -234,6 +233,8 @@ def _tables(
     if request.predicates is not None or request.runtime_filter:
         yield from _matching_tables(store, files, request)
         return
+    from kartothek_cube.core.io._fast.small_files import SmallFileReader  # 3 ms that filtered reads do without
+
     reader = SmallFileReader(store, schema)
     for begin in range(0, len(files), _BATCH_FILES):
         batch = files[begin : begin + _BATCH_FILES]

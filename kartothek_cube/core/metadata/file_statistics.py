@@ -33,6 +33,7 @@ __all__ = [
     "StatisticsOfFile",
     "StatisticsReference",
     "StoredStatistics",
+    "candidate_names",
     "checked_statistics",
     "column_of",
     "file_names",
@@ -50,6 +51,7 @@ _MOST_RECENT = 8
 # Names that nobody chose: no other library puts a second file under such a name. Pieces of a
 # compaction have numbers.
 _RANDOM_NAME = r"[/-][0-9a-f]{32}(-[0-9]+)?\.parquet$"
+_RANDOM_UUID = r"(^|[/-])[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}(-[0-9]+)?$"
 _STORED_NAME = re.compile(r"[0-9a-f]{32}")
 _FILE, _ROWS, _BYTES = "file", "rows", "bytes"
 
@@ -66,6 +68,16 @@ def file_names(files: pa.Array | pa.ChunkedArray, uuid: str) -> pa.Array:
     names = pc.utf8_slice_codeunits(files, len(uuid) + 1, -len(DATA_SUFFIX))
     known: Any = pc.if_else(pc.fill_null(is_random, False), names, pa.scalar(None, pa.string()))
     return known.combine_chunks() if isinstance(known, pa.ChunkedArray) else known
+
+
+def candidate_names(files: pa.Array | pa.ChunkedArray, uuid: str) -> pa.Array:
+    """As `file_names` for files of any writer: null for all if one may have the name of a hash.
+
+    kartothek draws random UUIDs. Some hashes look like one, but hardly all of several.
+    """
+    names = file_names(files, uuid)
+    is_drawn = pc.fill_null(pc.match_substring_regex(names, _RANDOM_UUID), True)
+    return names if pc.all(is_drawn, min_count=0).as_py() else pa.nulls(len(names), pa.string())
 
 
 def column_of(name: str) -> str:
@@ -100,6 +112,11 @@ class FileStatistics:
     def columns(self) -> list[str]:
         """The columns with bounds."""
         return list(dict.fromkeys(column_of(n) for n in self.table.column_names if n.startswith("lower/")))
+
+    @property
+    def files(self) -> pa.Array:
+        """The name of each file, as of `file_names`."""
+        return _array(self.table, _FILE, pa.string())
 
     @property
     def rows(self) -> pa.Array:
@@ -165,6 +182,10 @@ class FileStatistics:
         # Nulls are no names; the first of several rows of a file counts, and the newest come first.
         places = pc.index_in(names, value_set=self.table.column(_FILE).combine_chunks(), skip_nulls=True)
         return FileStatistics(self.table.take(places))
+
+    def without(self, names: pa.Array) -> FileStatistics:
+        """The statistics of all other files."""
+        return FileStatistics(self.table.filter(pc.invert(pc.is_in(self.table.column(_FILE), value_set=names))))
 
     def kept(self, partitions: PartitionColumns, uuid: str) -> FileStatistics:
         """One row for each file, in no certain order.

@@ -39,6 +39,7 @@ __all__ = [
     "footer_statistics",
     "load_statistics",
     "read_statistics_file",
+    "reference_without",
     "statistics_of_files",
     "written_reference",
 ]
@@ -131,9 +132,29 @@ def written_reference(store: Store, document: Document, new: FileStatistics) -> 
     merged, stored = [new, *reference.recent_statistics()], list(reference.stored)
     while stored and stored[-1].files <= _TAKES_OVER * sum(map(len, merged)):
         merged.append(_find(store, document.uuid, stored.pop().name, None))
-    kept, name = gather(merged).kept(document.partitions, document.uuid), new_id()
-    store.put(statistics_key(document.uuid, name), memoryview(encode_bare(kept.table)))
-    return StatisticsReference((*stored, StoredStatistics(name, len(kept))))
+    kept = gather(merged).kept(document.partitions, document.uuid)
+    return StatisticsReference((*stored, _written(store, document.uuid, kept)))
+
+
+def _written(store: Store, uuid: str, statistics: FileStatistics) -> StoredStatistics:
+    name = new_id()
+    store.put(statistics_key(uuid, name), memoryview(encode_bare(statistics.table)))
+    return StoredStatistics(name, len(statistics))
+
+
+def reference_without(store: Store, document: Document, gone: pa.Array) -> StatisticsReference:
+    """The reference of a document without files of these names: what has some is written anew."""
+    reference, stored = reference_of(document.metadata), list[StoredStatistics]()
+    for each in reference.stored:
+        if not pc.any(pc.is_in(_find(store, document.uuid, each.name, ()).files, value_set=gone)).as_py():
+            stored.append(each)
+        elif len(rest := _find(store, document.uuid, each.name, None).without(gone)):
+            stored.append(_written(store, document.uuid, rest))
+    kept = StatisticsReference(tuple(stored))
+    for recent in reversed(reference.recent_statistics()):
+        if len(rest := recent.without(gone)):
+            kept = kept.with_recent(rest)
+    return kept
 
 
 def existing_statistics(store: Store, snapshot: Snapshot) -> StatisticsReference:

@@ -187,7 +187,8 @@ def _statistics(
     request: StageRequest, measured: pa.Table, keys: Sequence[str], sizes: Sequence[int]
 ) -> list[StatisticsOfFile | None]:
     """The statistics of each file, from the bounds of its rows."""
-    if request.statistics is False:
+    # kartothek overwrites a file whose label the user gives again.
+    if request.statistics is False or not request.fresh:
         return [None] * len(keys)
     source = make_statistics(measured, request.uuid, keys, sizes)
     return [StatisticsOfFile(source, row) for row in range(len(keys))]

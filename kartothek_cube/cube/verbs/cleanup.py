@@ -6,6 +6,7 @@ from kartothek_cube.core.commit.cube_writes import finish_stopped_writes
 from kartothek_cube.core.maintenance.garbage.report import GarbageReport
 from kartothek_cube.core.maintenance.garbage.run import GarbageScope, sweep, tracked_keys
 from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX
+from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -88,7 +89,7 @@ def cleanup_cube_on(executor: Executor, cube: Cube | str, store: StoreLike, *, d
     uuids = sorted({uuid for uuid in documents if is_ours(uuid)})
     unfinished = [] if dry_run else list(uuids)
 
-    def list_unnamed() -> list[Entry]:
+    def list_unnamed() -> tuple[list[Entry], list[Snapshot]]:
         try:
             finish_stopped_writes(opened, unfinished)
             unfinished.clear()
@@ -102,7 +103,8 @@ def cleanup_cube_on(executor: Executor, cube: Cube | str, store: StoreLike, *, d
         # A dataset that a write is making is not there yet, but its files are needed.
         unseen = [uuid for uuid in uuids if uuid.removeprefix(prefix) not in members and find_state(opened, uuid)]
         folders = tuple(start for uuid in unseen for start in (f"{uuid}/", f"{uuid}."))
-        return [e for e in entries if e.key not in tracked and is_ours(e.key) and not e.key.startswith(folders)]
+        unnamed = [e for e in entries if e.key not in tracked and is_ours(e.key) and not e.key.startswith(folders)]
+        return unnamed, list(members.values())
 
     scope = GarbageScope(list_unnamed, (prefix,), is_ours, found.ktk_dataset_uuid(found.seed_dataset))
     return sweep(opened, scope, dry_run=dry_run, executor=executor)

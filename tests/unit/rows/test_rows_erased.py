@@ -17,6 +17,7 @@ from kartothek_cube.api.dataset import (
     update_rows,
 )
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
+from kartothek_cube.core.snapshots import statistics
 from kartothek_cube.core.stores.memory import MemoryStore
 from tests.support.datasets import UUID
 from tests.support.erasure import holders
@@ -78,3 +79,15 @@ def test_no_byte_is_left(verb, on, index, serializer, encoding):
     assert holders(store, SECRET), "older states are kept until then"
     garbage_collect_dataset(UUID, store, options=NOW)
     assert holders(store, SECRET) == []
+
+
+def test_no_byte_is_left_in_statistics_files(monkeypatch):
+    monkeypatch.setattr(statistics, "_MOST_INSIDE", 0)
+    store = MemoryStore()
+    for n, names in enumerate((["Anna", "Zoe"], ["Bob"], [SECRET, SECRET], ["Carl"])):
+        update_dataset_from_dataframes([people(*names, start=10 * n)], store, UUID)
+    assert any("/_statistics/" in key for key in holders(store, SECRET))
+    delete(store)
+    garbage_collect_dataset(UUID, store, options=NOW)
+    assert holders(store, SECRET) == []
+    assert holders(store, "Anna")

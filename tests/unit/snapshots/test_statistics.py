@@ -11,6 +11,7 @@ import pytest
 from kartothek_cube import C, Cube, append_to_cube, build_cube, options, plan_cube_query, query_cube_arrow
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.metadata.file_statistics import reference_of, statistics_key
+from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.runtime.lru_cache import LruCache
 from kartothek_cube.core.snapshots import statistics as module
 from kartothek_cube.core.snapshots.loader import load_snapshot
@@ -19,6 +20,8 @@ from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.commits import UUID, foreign_commit, write
 
+# As `hashlib.md5` has them.
+HASH = "f5bb0c8de146c67b44babbf4e6584cc0"
 OLD = options(grace=timedelta(0), retain=timedelta(0))
 
 
@@ -43,6 +46,12 @@ def names(store, uuid=UUID):
 
 def there(store, uuid=UUID):
     return sorted(store.list(f"{uuid}/_statistics/", recursive=True).keys)
+
+
+def update(store, rows, label=None, **more):
+    """Write as users do, who may choose a label."""
+    element = pa.table(rows) if label is None else {"label": label, "data": {"table": pa.table(rows)}}
+    api.update_dataset_from_dataframes([element], store, UUID, **more)
 
 
 def known(store, uuid=UUID, column="x"):
@@ -218,12 +227,21 @@ def test_files_of_a_foreign_writer_are_unknown_and_read(store):
     assert api.read_table_arrow(UUID, store, predicates=[[("x", "==", "t")]]).num_rows == 1
 
 
-def test_a_file_that_others_may_overwrite_has_no_statistics(store):
+@pytest.mark.parametrize("label", ["mine", HASH, new_id()], ids=["name", "hash", "random"])
+def test_a_file_that_others_may_overwrite_has_no_statistics(store, label):
     """kartothek writes a label that the user gives twice to the same key."""
-    write(store, {"x": [1]}, label="mine")
-    write(store, {"x": [2]})
+    update(store, {"x": [1]}, label=label)
+    update(store, {"x": [2]})
     assert known(store) == [None, (2, 2)]
-    assert api.build_statistics(UUID, store) == 0
+
+
+@pytest.mark.parametrize(("label", "built"), [("mine", 1), (HASH, 0), (new_id(), 2)], ids=["name", "hash", "random"])
+def test_beside_a_hash_all_names_count_as_chosen(store, label, built):
+    with options(statistics=False):
+        update(store, {"x": [1]}, label=label)
+        update(store, {"x": [2]})
+    assert api.build_statistics(UUID, store) == built
+    assert known(store).count(None) == 2 - built
 
 
 @pytest.mark.parametrize(
@@ -291,6 +309,34 @@ def test_garbage_collection_removes_files_that_no_document_names(store, in_files
     api.garbage_collect_dataset(UUID, store, options=OLD)
     assert there(store) == [statistics_key(UUID, name) for name in names(store)]
     assert known(store) == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_garbage_collection_forgets_files_with_their_last_state(store, monkeypatch, inside):
+    if not inside:
+        monkeypatch.setattr(module, "_MOST_INSIDE", 0)
+    update(store, {"x": [1, 2, 7, 8], "p": [1, 1, 2, 2]}, partition_on=["p"])
+    update(store, {"x": [9], "p": [2]}, delete_scope=[{"p": 2}])
+    before = load_statistics(store, load_snapshot(store, UUID), ["x"])
+    api.garbage_collect_dataset(UUID, store)
+    assert len(load_statistics(store, load_snapshot(store, UUID), ["x"])) == len(before) == 3
+    api.garbage_collect_dataset(UUID, store, options=OLD)
+    assert sorted(load_statistics(store, load_snapshot(store, UUID)).rows.to_pylist()) == [1, 2]
+    assert known(store) == [(1, 2), (9, 9)]
+    again = api.garbage_collect_dataset(UUID, store, options=OLD)
+    assert (again.removed, again.waiting) == ((), ())
+
+
+def test_a_tag_keeps_the_statistics_of_its_files(store):
+    for x in (1, 2):
+        update(store, {"x": [x]})
+    api.tag_dataset(UUID, store, "first")
+    api.store_dataframes_as_dataset(store, UUID, [pa.table({"x": [5]})], overwrite=True)
+    api.garbage_collect_dataset(UUID, store, options=OLD)
+    assert len(load_statistics(store, load_snapshot(store, UUID))) == 3
+    api.drop_dataset_tag(UUID, store, "first")
+    api.garbage_collect_dataset(UUID, store, options=OLD)
+    assert len(load_statistics(store, load_snapshot(store, UUID))) == 1
 
 
 def test_a_deleted_dataset_leaves_nothing(store, in_files):

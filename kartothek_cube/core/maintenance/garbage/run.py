@@ -16,6 +16,7 @@ from kartothek_cube.core.maintenance.garbage.first_seen import (
     read_marks,
     write_marks,
 )
+from kartothek_cube.core.maintenance.garbage.old_statistics import forget_removed_files
 from kartothek_cube.core.maintenance.garbage.plan import (
     GarbagePlan,
     HistoryInfo,
@@ -120,7 +121,8 @@ class GarbageScope:
     Attributes
     ----------
     list_unnamed : Callable
-        Reads the current documents and returns the listed objects that no document names.
+        Reads the current documents, and returns the listed objects that no document names, and the
+        states of the datasets.
     prefixes : tuple of str
         Prefixes of the keys of the scope, and of the temporary files of crashed writers.
     is_ours : Callable
@@ -129,7 +131,7 @@ class GarbageScope:
         Uuid of the dataset that keeps the marks of keys outside of any folder.
     """
 
-    list_unnamed: Callable[[], list[Entry]]
+    list_unnamed: Callable[[], tuple[list[Entry], list[Snapshot]]]
     prefixes: tuple[str, ...]
     is_ours: Callable[[str], bool]
     home: str
@@ -142,7 +144,9 @@ def collect_garbage(store: Store, uuid: str, *, dry_run: bool, executor: Executo
     each mark, two for each tag; two for temporary files. If anything is to be removed, once more
     the document, a listing of ``<uuid>/_history/`` and one of ``<uuid>/_tags/``, and one call for
     each new entry and each tag; then one for each key. In a store without modification times, one
-    to write marks and one for each mark that is rewritten or deleted.
+    to write marks and one for each mark that is rewritten or deleted. One for each statistics file;
+    where statistics of removed files are dropped, two for the document and one to write each
+    statistics file anew.
 
     Raises
     ------
@@ -155,7 +159,7 @@ def collect_garbage(store: Store, uuid: str, *, dry_run: bool, executor: Executo
     entries = store.list(f"{uuid}/", recursive=True).entries
     prefixes = (f"{uuid}/", f"{uuid}.")
 
-    def list_unnamed() -> list[Entry]:
+    def list_unnamed() -> tuple[list[Entry], list[Snapshot]]:
         try:
             finish_stopped_writes(store, unfinished)
             unfinished.clear()
@@ -165,7 +169,7 @@ def collect_garbage(store: Store, uuid: str, *, dry_run: bool, executor: Executo
         except (KeyNotFound, CorruptDocument, Unsupported) as error:
             text = f"Dataset {uuid!r} cannot be read, so its files cannot be distinguished from garbage: {error}"
             raise CorruptDocument(text) from error
-        return unnamed_entries(snapshot, entries)
+        return unnamed_entries(snapshot, entries), [snapshot]
 
     scope = GarbageScope(list_unnamed, prefixes, lambda key: key.startswith(prefixes), uuid)
     return sweep(store, scope, dry_run=dry_run, executor=executor)
@@ -174,12 +178,19 @@ def collect_garbage(store: Store, uuid: str, *, dry_run: bool, executor: Executo
 def sweep(store: Store, scope: GarbageScope, *, dry_run: bool, executor: Executor = THREADS) -> GarbageReport:
     """Remove unnamed files and temporary files of crashed writers that are older than ``grace``."""
     policy = RetentionPolicy(_now(), current_options().grace, current_options().retain)
-    unnamed = scope.list_unnamed()
+    unnamed, states = scope.list_unnamed()
     history = read_history(store, unnamed, {})
     marks = read_marks(store, (e.key for e in unnamed))
     marked = marked_since(marks, policy.now)
     pins = read_pins(store, (e.key for e in unnamed), policy, Pins())
     plan = plan_garbage(unnamed, history, marked, policy, pins)
+    if not dry_run:
+        removed_keys = {file.key for file in plan.old}
+        kept = [entry.key for entry in unnamed if entry.key not in removed_keys]
+        forgotten = [forget_removed_files(store, state, kept) for state in states]
+        if any(forgotten):  # then statistics files of before are garbage, too
+            unnamed, _ = scope.list_unnamed()
+            plan = plan_garbage(unnamed, history, marked, policy, pins)
     grace_start = policy.before(policy.grace)
     temporary = [e for e in temporary_files(store, scope.prefixes, grace_start) if scope.is_ours(e.key)]
     if not dry_run:
@@ -222,7 +233,7 @@ def _plan_again(
     """The first plan, less the files that a document or a history entry names by now."""
     # Right before the deletion: a commit may have named a file since the first pass. Documents are
     # read before history, as a commit that supersedes a file writes its history entry first.
-    unnamed = scope.list_unnamed()
+    unnamed, _ = scope.list_unnamed()
     history = read_history(store, _listed(store, (f.key for f in first.old), HISTORY_FOLDER), history)
     second = plan_garbage(unnamed, history, marked, policy, pins)
     candidates = {f.key for f in first.old}
