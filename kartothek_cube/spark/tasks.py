@@ -29,6 +29,7 @@ from kartothek_cube.spark.types import spark_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from kartothek_cube.cube.query.groups import Group
     from kartothek_cube.spark.actions import Job
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "pack",
     "run_packed",
     "sampled_bytes",
+    "sizes_of_groups",
     "task_count",
     "unpack",
 ]
@@ -108,6 +110,17 @@ def known_sizes(store: Store, snapshot: Snapshot, files: pa.Array) -> list[int] 
         return None
     sizes = statistics_of_files(store, snapshot, files).sizes
     return None if sizes.null_count else sizes.to_pylist()
+
+
+def sizes_of_groups(store: Store, snapshots: Iterable[Snapshot], groups: Sequence[Group]) -> list[int] | None:
+    """The bytes of the files of each group by statistics; None if some are unknown."""
+    sizes: dict[str, int] = {}
+    for snapshot in snapshots:
+        known = known_sizes(store, snapshot, snapshot.files)
+        if known is None:
+            return None
+        sizes.update(zip(snapshot.files.to_pylist(), known, strict=True))
+    return [sum(map(sizes.__getitem__, group.file_keys())) for group in groups] if sizes else None
 
 
 def pack(items: Sequence[Any], n_tasks: int, sizes: Sequence[int] | None = None) -> list[bytes]:

@@ -17,7 +17,7 @@ from kartothek_cube.cube.query.groups import Group
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.spark.read.shuffle import job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
-from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
+from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, sizes_of_groups, task_count
 from kartothek_cube.spark.types import to_spark, wire_schema
 from kartothek_cube.typing import Columns, CubeState, IntoConditions, IntoDatasets, StoreLike
 
@@ -117,7 +117,8 @@ def query_cube_spark(
             wire = wire_schema(answer.schema, f"cube {cube.uuid_prefix!r}")
             files = native_files(opened, answer, members[cube.seed_dataset])
             return native_frame(find_session(spark), opened, files, wire)
-        plan = make_plan(arguments, opened)
+        members = load_members_of(arguments, opened) if changed_since is None else {}
+        plan = plan_members(arguments, members, opened) if members else make_plan(arguments, opened)
         session = find_session(spark)
         wire = wire_schema(plan.schema, f"cube {cube.uuid_prefix!r}")
         width = cores(session, parallelism)
@@ -128,7 +129,10 @@ def query_cube_spark(
 
             return run_grouped(session, plan, factory, width, blocksize, rows, wire, "query")
         units = plan.groups if plan.context.partition_by else plan.slices
-        chunks = pack(units, task_count(len(units), width, blocksize, sampled_bytes(factory, units, Group.file_keys)))
+        read = [members[role.id] for role in plan.context.roles if role.id in members]
+        sizes = sizes_of_groups(opened, read, units) if blocksize is None else None
+        nbytes = sampled_bytes(factory, units, Group.file_keys) if sizes is None else sum(sizes)
+        chunks = pack(units, task_count(len(units), width, blocksize, nbytes), sizes)
         job = job_of("query", plan, len(units))
         return run_packed(session, chunks, lambda groups: load_groups(groups, factory, wire), wire, job)
 

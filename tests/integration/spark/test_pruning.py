@@ -10,11 +10,20 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 
-from kartothek_cube import C, Cube, build_cube, extend_cube, open_store, options, plan_cube_query
+from kartothek_cube import C, Cube, append_to_cube, build_cube, extend_cube, open_store, options, plan_cube_query
 from kartothek_cube.api.dataset import store_dataframes_as_dataset
 from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.cube.members.discovery import load_members
 from kartothek_cube.spark import map_cube_groups, query_cube_spark, tasks
-from kartothek_cube.spark.tasks import CLOSURE_BYTES, known_sizes, pack, sampled_bytes, task_count, unpack
+from kartothek_cube.spark.tasks import (
+    CLOSURE_BYTES,
+    known_sizes,
+    pack,
+    sampled_bytes,
+    sizes_of_groups,
+    task_count,
+    unpack,
+)
 from tests.support.store_log import Log, LoggedStore
 
 pytestmark = pytest.mark.usefixtures("pickled_by_value")
@@ -184,6 +193,20 @@ def test_statistics_know_the_sizes_of_files():
     files = {key: len(store.get(key)) for key in snapshot.files.to_pylist()}
     assert known_sizes(store, snapshot, snapshot.files) == [*files.values()]
     assert known_sizes(store, snapshot, pa.array([*files, "sales/table/foreign.parquet"])) is None
+
+
+def test_statistics_know_the_sizes_of_groups():
+    store, cube = open_store("hmemory://sizes of groups"), Cube(["x"], ["p"], "cube")
+    parts = [pa.table({"x": range(n), "p": [n] * n, "v1": range(n)}) for n in (1, 1000, 10)]
+    build_cube({"seed": pa.concat_tables(parts), "e": parts[1].rename_columns(["x", "p", "v2"])}, cube, store)
+    groups, members = plan_cube_query(cube, store).groups, load_members("cube", store)
+    expected = [sum(len(store.get(key)) for key in group.file_keys()) for group in groups]
+    assert sizes_of_groups(store, members.values(), groups) == expected
+    assert expected[0] < expected[1] < expected[2]
+    with options(statistics=False):
+        append_to_cube(parts[2].set_column(0, "x", pa.array(range(100, 110))), cube, store)
+    members = load_members("cube", store)
+    assert sizes_of_groups(store, members.values(), plan_cube_query(cube, store).groups) is None
 
 
 def test_a_large_plan_travels_as_rows(spark, cube, built, seed, monkeypatch):
