@@ -9,7 +9,17 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, extend_cube, iter_cube, query_cube_arrow
+from kartothek_cube import options
+from kartothek_cube.api.cube import (
+    C,
+    Cube,
+    append_to_cube,
+    build_cube,
+    count_cube,
+    extend_cube,
+    iter_cube,
+    query_cube_arrow,
+)
 from kartothek_cube.api.serialization import ParquetSerializer
 from kartothek_cube.core.stores.memory import MemoryStore
 
@@ -39,6 +49,7 @@ class Layout:
     index_columns: frozenset[str]
     rows_in_group: int
     calls: int
+    statistics: bool | tuple[str, ...] = False
 
     @property
     def cube(self):
@@ -58,7 +69,8 @@ def layouts():
     def choose(parts):
         keys = st.sampled_from(["", "k", *(c for c in parts if c == "p")])
         indexed = st.frozensets(st.sampled_from(["i2", "k"]))
-        return st.builds(Layout, st.just(parts), keys, indexed, st.sampled_from([1, 2, 100]), st.integers(2, 6))
+        kept = st.sampled_from([True, True, False, ("v1", "v2"), ("x",)])
+        return st.builds(Layout, st.just(parts), keys, indexed, st.sampled_from([1, 2, 100]), st.integers(2, 6), kept)
 
     return columns.flatmap(choose)
 
@@ -73,7 +85,9 @@ def logs(draw):
     """
     cells = draw(st.lists(st.tuples(st.sampled_from(XS), st.sampled_from(YS)), min_size=1, max_size=12))
     number, text = st.integers(0, 5), st.sampled_from(["a", "b", None])
-    seed = [cell_of(x, y) | {"i1": draw(number), "v1": draw(st.sampled_from([0.5, 1.5, None]))} for x, y in cells]
+    seed = [
+        cell_of(x, y) | {"i1": draw(number), "v1": draw(st.sampled_from([0.5, 1.5, 0.0, -0.0, None]))} for x, y in cells
+    ]
     # Its own key is a function of the cell, like the partition columns.
     rows = [
         (x, draw(text), draw(st.sampled_from("st")))
@@ -101,17 +115,18 @@ def written(log, layout):
         pa.Table.from_pylist(rows, pa.schema(ENRICHMENT)).select(layout.enrichment_columns)
         for rows in deliveries(log[1], "x", layout.calls)
     ]
-    build_cube(seed[0], cube, store, df_serializer=serializer)
-    extend_cube(
-        {"e": enrichment[0]}, cube, store, partition_on={"e": list(layout.enrichment_on)}, df_serializer=serializer
-    )
-    for later in itertools.zip_longest(seed[1:], enrichment[1:]):
-        append_to_cube(
-            {name: rows for name, rows in zip(("seed", "e"), later, strict=True) if rows is not None},
-            cube,
-            store,
-            df_serializer=serializer,
+    with options(statistics=layout.statistics):
+        build_cube(seed[0], cube, store, df_serializer=serializer)
+        extend_cube(
+            {"e": enrichment[0]}, cube, store, partition_on={"e": list(layout.enrichment_on)}, df_serializer=serializer
         )
+        for later in itertools.zip_longest(seed[1:], enrichment[1:]):
+            append_to_cube(
+                {name: rows for name, rows in zip(("seed", "e"), later, strict=True) if rows is not None},
+                cube,
+                store,
+                df_serializer=serializer,
+            )
     return store
 
 
@@ -122,7 +137,7 @@ LITERALS = {
     "i1": [0, 2, 3, 5],
     "i2": ["s", "t", "z"],
     "k": [0, 1],
-    "v1": [0.5, 1.0],
+    "v1": [0.5, 1.0, 0.0],
     "v2": ["a", "b", "c"],
 }
 
@@ -150,13 +165,14 @@ def conditions(draw):
 
 
 def answers(store, layout, where):
-    """The rows of a query in their order, the rows of two kinds of groups, and of a projection to
-    the enrichment's dimension.
+    """The rows of a query in their order, their number, the rows of two kinds of groups, and of a
+    projection to the enrichment's dimension.
     """
     table = query_cube_arrow(layout.cube, store, where, payload_columns=COLUMNS)
     assert table.column_names == COLUMNS
     return (
         table.to_pylist(),
+        count_cube(layout.cube, store, where),
         groups(store, layout, where, "i1"),
         groups(store, layout, where, "x"),
         projected(store, layout, where),

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 
 import pyarrow as pa
 import pytest
 
-from kartothek_cube import C, Cube, append_to_cube, build_cube, options, plan_cube_query, query_cube_arrow
+from kartothek_cube import (
+    C,
+    Cube,
+    append_to_cube,
+    build_cube,
+    count_cube,
+    describe_cube,
+    options,
+    plan_cube_query,
+    query_cube_arrow,
+)
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.metadata.file_statistics import reference_of, statistics_key
 from kartothek_cube.core.metadata.naming import new_id
@@ -368,6 +379,27 @@ def test_a_range_asks_for_the_document_one_more_object_and_the_files_that_match(
     assert touched.count("_statistics") <= 2
     assert touched.count("table") <= 4
     assert "Statistics (files)" in plan_cube_query(cube, store, C("v1") == 5).explain()
+
+
+def test_of_five_thousand_files_those_that_match_are_opened_and_one_more_object(store):
+    cube = Cube(["x"], ["p"], "cube", suppress_index_on=["x"])
+    seed = pa.table({"x": range(10_000), "p": [x // 2 for x in range(10_000)], "v1": range(10_000)})
+    build_cube({"seed": seed, "e": seed.rename_columns(["x", "p", "v2"])}, cube, store)
+    requests = ("get", "get_versioned", "tail", "ranges")
+
+    def objects(read):
+        module._cache.clear()
+        counting = CountingStore(store)
+        read(counting)
+        assert sum(counting.counts[name] for name in requests) == len(counting.touched(*requests))
+        return Counter(key.split("/")[1] for key in counting.touched(*requests) if "/" in key)
+
+    condition = (C("v1") >= 100) & (C("v1") < 200)
+    of_range = objects(lambda counting: query_cube_arrow(cube, counting, condition, datasets=["seed"]))
+    assert of_range == {"_statistics": 1, "table": 50}
+    assert objects(lambda counting: count_cube(cube, counting)) == {"_statistics": 1}
+    both = objects(lambda counting: describe_cube("cube", counting))
+    assert both == {"_statistics": 2}, "one request a dataset"
 
 
 def test_where_the_seed_leaves_one_file_no_other_statistics_are_read(store, in_files):
