@@ -37,6 +37,7 @@ __all__ = [
     "existing_statistics",
     "extents_of_files",
     "footer_statistics",
+    "has_lost_statistics",
     "load_statistics",
     "read_statistics_file",
     "reference_without",
@@ -121,7 +122,7 @@ def written_reference(store: Store, document: Document, new: FileStatistics) -> 
     the newest ones that are not much larger, without what the document does not name any more.
     """
     reference = reference_of(document.metadata)
-    named = [each for each in reference.stored if (store.identity, document.uuid, each.name) not in _lost]
+    named = [each for each in reference.stored if not _is_lost(store, document, each)]
     reference = replace(reference, stored=tuple(named))
     if new.table.nbytes < _RATIO * _MOST_INSIDE:
         inside = reference.with_recent(new)
@@ -136,6 +137,15 @@ def written_reference(store: Store, document: Document, new: FileStatistics) -> 
     return StatisticsReference((*stored, _written(store, document.uuid, kept)))
 
 
+def has_lost_statistics(store: Store, document: Document) -> bool:
+    """Whether this process could not read a statistics file that the document names."""
+    return any(_is_lost(store, document, each) for each in reference_of(document.metadata).stored)
+
+
+def _is_lost(store: Store, document: Document, stored: StoredStatistics) -> bool:
+    return (store.identity, document.uuid, stored.name) in _lost
+
+
 def _written(store: Store, uuid: str, statistics: FileStatistics) -> StoredStatistics:
     name = new_id()
     store.put(statistics_key(uuid, name), memoryview(encode_bare(statistics.table)))
@@ -146,7 +156,10 @@ def reference_without(store: Store, document: Document, gone: pa.Array) -> Stati
     """The reference of a document without files of these names: what has some is written anew."""
     reference, stored = reference_of(document.metadata), list[StoredStatistics]()
     for each in reference.stored:
-        if not pc.any(pc.is_in(_find(store, document.uuid, each.name, ()).files, value_set=gone)).as_py():
+        files = _find(store, document.uuid, each.name, ()).files
+        if _is_lost(store, document, each):
+            continue
+        if not pc.any(pc.is_in(files, value_set=gone)).as_py():
             stored.append(each)
         elif len(rest := _find(store, document.uuid, each.name, None).without(gone)):
             stored.append(_written(store, document.uuid, rest))

@@ -338,6 +338,20 @@ def test_garbage_collection_forgets_files_with_their_last_state(store, monkeypat
     assert (again.removed, again.waiting) == ((), ())
 
 
+def test_garbage_collection_lets_damaged_statistics_go(store, in_files):
+    update(store, {"x": [1, 2, 7, 8], "p": [1, 1, 2, 2]}, partition_on=["p"])
+    for x in (3, 4):
+        update(store, {"x": [x] * 4, "p": [1, 2, 3, 4]})
+    damaged = next(iter(names(store)))
+    store.put(statistics_key(UUID, damaged), b"PAR1")
+    module._cache.clear()
+    update(store, {"x": [9], "p": [2]}, delete_scope=[{"p": 2}])
+    api.garbage_collect_dataset(UUID, store, options=OLD)
+    assert damaged not in names(store)
+    assert there(store) == [statistics_key(UUID, name) for name in names(store)]
+    assert not api.verify_dataset(UUID, store, deep=True).errors
+
+
 def test_a_tag_keeps_the_statistics_of_its_files(store):
     for x in (1, 2):
         update(store, {"x": [x]})

@@ -16,7 +16,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.document_store import put_document
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.snapshots.statistics import load_statistics, reference_without
+from kartothek_cube.core.snapshots.statistics import has_lost_statistics, load_statistics, reference_without
 from kartothek_cube.core.stores.contract import Store, VersionMismatch
 from kartothek_cube.errors import CommitConflict
 
@@ -24,7 +24,7 @@ __all__ = ["forget_removed_files"]
 
 
 def forget_removed_files(store: Store, state: Snapshot, kept: Collection[str]) -> bool:
-    """Drop the statistics of files that neither the dataset names nor ``kept`` has.
+    """Drop the statistics of files that neither the dataset names nor ``kept`` has, and lost ones.
 
     The document changes, and the state does not: this is no commit. Returns whether there were any.
 
@@ -35,8 +35,10 @@ def forget_removed_files(store: Store, state: Snapshot, kept: Collection[str]) -
     """
     for tries in count(1):
         # A document that belongs to a write which is not seen yet is for its writer.
-        gone = _gone_files(store, state, kept) if state.undecided is None else pa.nulls(0, pa.string())
-        if not len(gone):
+        if state.undecided is not None:
+            return False
+        gone = _gone_files(store, state, kept)
+        if not len(gone) and not has_lost_statistics(store, state.document):
             return False
         check_store_can_commit(store)
         document = _with_reference(state.document, reference_without(store, state.document, gone))
