@@ -50,7 +50,11 @@ if TYPE_CHECKING:
         verify_cube,
     )
     from kartothek_cube.core.dataset.changes import read_dataset_changes
+    from kartothek_cube.core.dataset.file_statistics import build_statistics
     from kartothek_cube.core.dataset.inspect import list_datasets
+    from kartothek_cube.core.dataset.layout import drop_columns, set_layout
+    from kartothek_cube.core.dataset.rows import delete_rows, merge_dataset, update_rows
+    from kartothek_cube.core.dataset.tags import drop_dataset_tag, list_dataset_tags, tag_dataset
     from kartothek_cube.core.runtime.options import options
     from kartothek_cube.core.runtime.progress import Progress
     from kartothek_cube.core.stores.open import open_store
@@ -102,7 +106,11 @@ else:
                 "verify_cube",
             ],
             "core.dataset.changes": ["read_dataset_changes"],
+            "core.dataset.file_statistics": ["build_statistics"],
             "core.dataset.inspect": ["list_datasets"],
+            "core.dataset.layout": ["drop_columns", "set_layout"],
+            "core.dataset.rows": ["delete_rows", "merge_dataset", "update_rows"],
+            "core.dataset.tags": ["drop_dataset_tag", "list_dataset_tags", "tag_dataset"],
             "core.runtime.options": ["options"],
             "core.runtime.progress": ["Progress"],
             "core.stores.open": ["open_store"],
@@ -125,6 +133,7 @@ __all__ = [
     "append_to_cube",
     "build_cube",
     "build_cube_index",
+    "build_statistics",
     "cleanup_cube",
     "collect_stats",
     "compact_cube",
@@ -135,17 +144,22 @@ __all__ = [
     "cube_report",
     "delete_cells",
     "delete_cube",
+    "delete_rows",
     "describe_cube",
     "describe_cube_changes",
+    "drop_columns",
     "drop_cube_index",
     "drop_cube_tag",
+    "drop_dataset_tag",
     "errors",
     "extend_cube",
     "iter_cube",
     "list_cube_tags",
     "list_cubes",
+    "list_dataset_tags",
     "list_datasets",
     "load_group",
+    "merge_dataset",
     "open_cube",
     "open_dataset",
     "open_store",
@@ -159,9 +173,12 @@ __all__ = [
     "run_plan",
     "scan_cube",
     "scan_dataset",
+    "set_layout",
     "stream_cube",
     "tag_cube",
+    "tag_dataset",
     "undo_cube",
     "update_cube",
+    "update_rows",
     "verify_cube",
 ]

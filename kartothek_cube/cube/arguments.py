@@ -56,8 +56,13 @@ def partition_conditions(
     Raises
     ------
     InvalidInput
-        For conditions on other columns than the cube's partition columns.
+        For conditions on other columns than the cube's partition columns, and for an empty text.
     """
+    if isinstance(conditions, str) and not conditions.strip():
+        raise InvalidInput(
+            f"The conditions are an empty text, which would {action} every partition of cube {cube.uuid_prefix!r}. "
+            "If all are meant, the empty list [] says so."
+        )
     conjunction = conjunction_of(conditions, {f.name: f.type for s in members.values() for f in s.schema})
     foreign = sorted(set(conjunction.columns) - set(cube.partition_columns))
     if foreign:

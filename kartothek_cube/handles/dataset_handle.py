@@ -17,6 +17,7 @@ from kartothek_cube.typing import (
     Columns,
     ColumnsByTable,
     DeleteScope,
+    IntoConditions,
     IntoItems,
     IntoMetadata,
     IntoPredicates,
@@ -32,12 +33,11 @@ if TYPE_CHECKING:
     from kartothek_cube.api.dataset import DatasetMetadata, RowsReport, ScanPlan, VerifyReport
     from kartothek_cube.core.commit.change import OnConflict
     from kartothek_cube.core.expressions.conditions import VirtualColumn
-    from kartothek_cube.core.expressions.conjunction import Condition, Conjunction
     from kartothek_cube.core.rows.edits import WhenMatched
     from kartothek_cube.core.rows.merge import WhenNotMatched
     from kartothek_cube.core.runtime.options import Overrides
 
-    Where: TypeAlias = IntoPredicates | Condition | Conjunction
+    Where: TypeAlias = IntoPredicates | IntoConditions
 
 __all__ = ["DatasetHandle", "open_dataset"]
 
@@ -73,22 +73,12 @@ def open_dataset(dataset_uuid: str, store: StoreLike) -> DatasetHandle:
     return DatasetHandle(converter_str(dataset_uuid), open_store(store))
 
 
-def _predicates(where: Where | None) -> IntoPredicates | None:
-    """Conditions as predicates; predicates as they are."""
-    from kartothek_cube.core.expressions.conjunction import Condition, Conjunction
-
-    if not isinstance(where, Condition | Conjunction):
-        return where
-    clauses = Conjunction(where).predicate
-    return None if clauses is None else [cast("list[tuple[str, str, object]]", clauses)]
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class DatasetHandle:
     """A dataset and its store, made by `open_dataset`.
 
     Where the functions take predicates, the methods take conditions, too:
-    ``prices["PRICE"] > 1.0``, with completion of column names.
+    ``prices["PRICE"] > 1.0``, with completion of column names, or the text ``"PRICE > 1.0"``.
 
     Attributes
     ----------
@@ -109,6 +99,19 @@ class DatasetHandle:
 
     dataset_uuid: str
     store: Store
+
+    def _predicates(self, where: Where | None) -> IntoPredicates | None:
+        """Conditions as predicates; predicates as they are."""
+        from kartothek_cube.core.dataset.reference import dataset_ref
+        from kartothek_cube.core.expressions.conjunction import Condition, Conjunction, conjunction_of
+
+        is_list = isinstance(where, list) and bool(where) and all(isinstance(each, str | Condition) for each in where)
+        if not is_list and not isinstance(where, str | Condition | Conjunction):
+            return cast("IntoPredicates | None", where)
+        schemas = dataset_ref(self.dataset_uuid, self.store, None).snapshot().schemas.values()
+        types = {field.name: field.type for schema in schemas for field in schema}
+        clauses = conjunction_of(cast("IntoConditions", where), types).predicate
+        return None if clauses is None else [cast("list[tuple[str, str, object]]", clauses)]
 
     def __repr__(self) -> str:
         return f"<dataset {self.dataset_uuid!r} in {self.store.name}>"
@@ -155,7 +158,7 @@ class DatasetHandle:
             self.dataset_uuid,
             self.store,
             columns=columns,
-            predicates=_predicates(predicates),
+            predicates=self._predicates(predicates),
             as_of=as_of,
             options=options,
         )
@@ -170,7 +173,7 @@ class DatasetHandle:
     ) -> pa.Table:
         """The rows as an Arrow table: `read_table_arrow`."""
         return verbs.read_table_arrow(
-            self.dataset_uuid, self.store, columns, _predicates(predicates), as_of=as_of, options=options
+            self.dataset_uuid, self.store, columns, self._predicates(predicates), as_of=as_of, options=options
         )
 
     def stream(
@@ -184,7 +187,13 @@ class DatasetHandle:
     ) -> pa.RecordBatchReader:
         """The rows batch by batch, with bounded memory: `stream_table`."""
         return verbs.stream_table(
-            self.dataset_uuid, self.store, columns, _predicates(predicates), limit=limit, as_of=as_of, options=options
+            self.dataset_uuid,
+            self.store,
+            columns,
+            self._predicates(predicates),
+            limit=limit,
+            as_of=as_of,
+            options=options,
         )
 
     def head(self, n: int = 5) -> pd.DataFrame:
@@ -203,7 +212,7 @@ class DatasetHandle:
     ) -> ScanPlan:
         """What a query would read, and why: `plan_table_scan`. ``explain()`` of it is a text."""
         return verbs.plan_table_scan(
-            self.dataset_uuid, self.store, columns, _predicates(predicates), as_of=as_of, options=options
+            self.dataset_uuid, self.store, columns, self._predicates(predicates), as_of=as_of, options=options
         )
 
     def scan(self, *, as_of: AsOf | None = None, options: Overrides | None = None) -> LazyFrame:
@@ -247,7 +256,7 @@ class DatasetHandle:
     ) -> pa.RecordBatchReader:
         """The rows that differ between two states: `read_dataset_changes`."""
         return verbs.read_dataset_changes(
-            self.dataset_uuid, self.store, since, until, columns, _predicates(predicates), on=on, options=options
+            self.dataset_uuid, self.store, since, until, columns, self._predicates(predicates), on=on, options=options
         )
 
     def verify(self, deep: bool = False, *, options: Overrides | None = None) -> VerifyReport:
@@ -325,7 +334,7 @@ class DatasetHandle:
         return verbs.delete_rows(
             self.dataset_uuid,
             self.store,
-            cast("IntoPredicates", _predicates(predicates)),
+            cast("IntoPredicates", self._predicates(predicates)),
             on_conflict=on_conflict,
             dry_run=dry_run,
             options=options,
@@ -344,7 +353,7 @@ class DatasetHandle:
         return verbs.update_rows(
             self.dataset_uuid,
             self.store,
-            cast("IntoPredicates", _predicates(predicates)),
+            cast("IntoPredicates", self._predicates(predicates)),
             values,
             on_conflict=on_conflict,
             dry_run=dry_run,

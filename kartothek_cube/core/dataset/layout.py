@@ -101,7 +101,7 @@ def set_layout(
         if compression and str(compression).upper() not in CODECS:
             raise InvalidInput(f"set_layout: unknown compression {compression!r}; use one of {', '.join(CODECS)}.")
         columns = {
-            name: column_names(given, name)
+            name: () if isinstance(given, str) and not given else column_names(given, name)
             for name, given in {"sort_by": sort_by, "bucket_by": bucket_by}.items()
             if given is not None
         }

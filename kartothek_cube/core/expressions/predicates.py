@@ -131,13 +131,14 @@ def parse_predicates(predicates: Any) -> Predicates | None:
     # Without a length it may be an iterator, which the first reader would exhaust.
     if not hasattr(predicates, "__len__"):
         raise InvalidType(f"Predicates are a list of lists of (column, operator, value), got {predicates!r}.")
+    is_text = isinstance(predicates, str)
     if len(predicates) == 0:
         raise InvalidInput("Empty predicates: give None to read everything.")
     parsed = []
     for i, conjunction in enumerate(predicates):
         if not isinstance(conjunction, list):
             kind = type(conjunction).__name__
-            hint = " Text is for conditions of cubes." if isinstance(predicates, str) else ""
+            hint = ' Text is for cubes and for open_dataset(uuid, store).query("UNITS > 2").' if is_text else ""
             raise InvalidInput(
                 f"Conjunction {i} should be a list of 3-tuples, got object of type {kind} instead. "
                 f'Predicates look like [[("UNITS", ">", 2)]].{hint}'

@@ -138,6 +138,8 @@ def test_settings_are_changed_one_by_one_and_removed(store):
     ).layout
     assert (empty, str(empty)) == (DatasetLayout(), "(none)")
     assert LAYOUT_KEY not in load_snapshot(store, UUID).document.metadata
+    set_layout(UUID, store, sort_by="v1", bucket_by="x", num_buckets=4)
+    assert set_layout(UUID, store, sort_by="", bucket_by="", num_buckets=0).layout == DatasetLayout()
 
 
 @pytest.mark.parametrize(

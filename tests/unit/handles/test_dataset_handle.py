@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube import open_dataset
+from kartothek_cube import C, open_dataset
 from kartothek_cube.api import dataset as verbs
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType
 
@@ -66,9 +66,18 @@ def test_every_method_is_compared_with_its_function(prices):
     assert methods - set(CALLS) == {"dataset_uuid", "store", "columns", "sql", "head", "describe"}
 
 
-@pytest.mark.parametrize("where", [[[("v1", ">", 1.0), ("p", "==", "a")]], "conditions"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        [[("v1", ">", 1.0), ("p", "==", "a")]],
+        (C("v1") > 1.0) & (C("p") == "a"),
+        [C("v1") > 1.0, C("p") == "a"],
+        "v1 > 1.0 & p == a",
+        ["v1 > 1.0", "p == a"],
+    ],
+    ids=str,
+)
 def test_predicates_and_conditions_say_the_same(prices, where):
-    where = (prices["v1"] > 1.0) & (prices["p"] == "a") if where == "conditions" else where
     assert prices.query(where)["x"].tolist() == [2]
     assert prices.query_arrow(where, ["x"]).to_pydict() == {"x": [2]}
     assert prices.stream(where, ["x"]).read_all().num_rows == 1
@@ -102,8 +111,16 @@ def test_rows_change_and_come_back(prices):
 
 
 def test_nothing_to_delete_by_is_refused(prices):
-    with pytest.raises((InvalidInput, InvalidType)):
-        prices.delete_rows(None)
+    for nothing in (None, "", []):
+        with pytest.raises((InvalidInput, InvalidType)):
+            prices.delete_rows(nothing)
+
+
+def test_rows_change_by_text(prices):
+    assert prices.update_rows("p == b", {"v1": 5.0}).updated == 1
+    assert prices.delete_rows("v1 >= 5").deleted == 1
+    with pytest.raises(InvalidInput, match="v3"):
+        prices.query("v3 > 1")
 
 
 def test_lazy_frames_and_sql_see_the_dataset(prices):

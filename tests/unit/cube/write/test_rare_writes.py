@@ -129,6 +129,16 @@ def test_a_dataset_without_partition_columns_loses_everything_when_it_is_named(s
     assert [row["v2"] for row in answers(store)] == [None] * 4
 
 
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_empty_text_does_not_stand_for_everything(store, text):
+    for write in (
+        lambda: remove_partitions(CUBE, store, text, ["e"]),
+        lambda: update_cube(SEED, CUBE, store, text),
+    ):
+        with refused(store, InvalidInput, "empty text", "[]"):
+            write()
+
+
 def test_no_names_are_no_removal(store):  # cube 155
     before = contents(store)
     assert set(remove_partitions(CUBE, store, None, [])) == {"seed", "e"}
