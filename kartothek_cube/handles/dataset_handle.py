@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kartothek_cube.api.dataset import DatasetMetadata, RowsReport, ScanPlan, VerifyReport
     from kartothek_cube.core.commit.change import OnConflict
     from kartothek_cube.core.expressions.conditions import VirtualColumn
+    from kartothek_cube.core.metadata.snapshot import Snapshot
     from kartothek_cube.core.rows.edits import WhenMatched
     from kartothek_cube.core.rows.merge import WhenNotMatched
     from kartothek_cube.core.runtime.options import Overrides
@@ -102,29 +103,35 @@ class DatasetHandle:
 
     def _predicates(self, where: Where | None) -> IntoPredicates | None:
         """Conditions as predicates; predicates as they are."""
-        from kartothek_cube.core.dataset.reference import dataset_ref
         from kartothek_cube.core.expressions.conjunction import Condition, Conjunction, conjunction_of
 
         is_list = isinstance(where, list) and bool(where) and all(isinstance(each, str | Condition) for each in where)
         if not is_list and not isinstance(where, str | Condition | Conjunction):
             return cast("IntoPredicates | None", where)
-        schemas = dataset_ref(self.dataset_uuid, self.store, None).snapshot().schemas.values()
-        types = {field.name: field.type for schema in schemas for field in schema}
+        types = {field.name: field.type for schema in self._snapshot().schemas.values() for field in schema}
         clauses = conjunction_of(cast("IntoConditions", where), types).predicate
         return None if clauses is None else [cast("list[tuple[str, str, object]]", clauses)]
+
+    def _snapshot(self) -> Snapshot:
+        from kartothek_cube.core.dataset.reference import dataset_ref
+
+        return dataset_ref(self.dataset_uuid, self.store, None).snapshot()
 
     def __repr__(self) -> str:
         return f"<dataset {self.dataset_uuid!r} in {self.store.name}>"
 
     def _repr_html_(self) -> str:
         from kartothek_cube.core.display.html import Markup, escape, in_notebook, table
+        from kartothek_cube.core.write.dataset_layout import layout_of
 
         head = Markup(f"<strong>Dataset {escape(self.dataset_uuid)}</strong> in {escape(self.store.name)}")
         try:
-            described = self.describe()
+            described, snapshot = self.describe(), self._snapshot()
         except KartothekCubeError as error:  # a dataset that is still to be written has a handle, too
             return in_notebook(head, Markup(f"<br>{escape(str(error))}"))
-        return in_notebook(head, table([*map(str, described)], described.to_numpy().tolist()))
+        layout = layout_of(snapshot.document.metadata, self.dataset_uuid)
+        shown = Markup(f"<br>layout: {escape(str(layout))}") if layout else Markup("")
+        return in_notebook(head, shown, table([*map(str, described)], described.to_numpy().tolist()))
 
     def __getitem__(self, column: str) -> VirtualColumn:
         """``C(column)``: the column, to be compared with a constant."""

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Never
 from kartothek_cube.core.arguments import converter_str
 from kartothek_cube.core.arrow.literals import without_arrow
 from kartothek_cube.core.expressions.frame_filter import filter_frame
-from kartothek_cube.core.expressions.parsing import NoLiteral, check_values, doubt_about, parse_comparison
+from kartothek_cube.core.expressions.parsing import (
+    NoLiteral,
+    check_brackets,
+    check_values,
+    doubt_about,
+    parse_comparison,
+)
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.errors import InvalidInput, InvalidType
 
@@ -440,7 +446,9 @@ def conditions_in(text: str, types: Mapping[str, pa.DataType]) -> Conjunction:
     for column, op, given in conjunction.predicate or ():
         for value in given if isinstance(given, tuple) else (given,):
             if doubt := doubt_about(value, text, types):
-                raise InvalidInput(f'Condition "{column} {op} {given}": {doubt}.')
+                shown = f"{column} {op} {given}" if "&" in text else text.strip()
+                raise InvalidInput(f'Condition "{shown}": {doubt}.')
+    check_brackets(text)
     return conjunction
 
 

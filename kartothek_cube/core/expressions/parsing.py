@@ -21,7 +21,7 @@ from kartothek_cube.core.expressions.predicates import is_null
 from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.errors import InvalidInput, InvalidType
 
-__all__ = ["NoLiteral", "check_values", "doubt_about", "parse_comparison", "read_literals"]
+__all__ = ["NoLiteral", "check_brackets", "check_values", "doubt_about", "parse_comparison", "read_literals"]
 
 # Tried second: column names may have spaces and brackets, so a list with a comparison in one of its
 # texts would match.
@@ -39,6 +39,9 @@ _RULE = "conditions are joined by &, and there is no or"
 _SECOND = re.compile(r"\s(?:and|or|[|]+)\s+(\S+?)\s*(?:[=!<>]|in\b|not\s+in\b)", re.IGNORECASE)
 _JOINED = re.compile(r"(?:^|\s)(?:and|or|[|]+)\s", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
+# An operator, and a bracket in what follows it; "in (" has none.
+_BRACKET_IN_VALUE = re.compile(r"[=<>][^=<>!&]*\(")
 _NULLS = frozenset({"null", "none", "nan", "na", "nat"})
 
 
@@ -165,6 +168,22 @@ def _example(data_type: pa.DataType) -> str:
         return "a date such as 2024-01-31" if pt.is_date(data_type) else "a time such as 2024-01-31 12:00"
     is_number = pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_decimal(data_type)
     return "a number" if is_number else "a text"
+
+
+def check_brackets(text: str) -> None:
+    """Refuse conditions in which a bracket may be of a value: those around them are optional.
+
+    Raises
+    ------
+    InvalidInput
+        If brackets without quotes do not come in pairs, or one opens within a value.
+    """
+    unquoted = _QUOTED.sub("", text)
+    if unquoted.count("(") != unquoted.count(")") or _BRACKET_IN_VALUE.search(unquoted):
+        raise InvalidInput(
+            f'Condition "{text.strip()}": brackets in a value are ambiguous. Write the value in quotes, in a list: '
+            "NAME in ('Food (frozen)')."
+        )
 
 
 def doubt_about(value: object, text: str, columns: Collection[str]) -> str | None:

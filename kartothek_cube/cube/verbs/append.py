@@ -94,9 +94,9 @@ def update_cube(
     ----------
     data, cube, store, metadata, df_serializer
         As in `append_to_cube`; ``{}`` for no rows.
-    remove_conditions : Condition, Conjunction or iterable of Condition, or None
+    remove_conditions : Condition, Conjunction, str or iterable of these, or None
         Conditions on the cube's partition columns: the partitions in which they hold are removed.
-        None removes nothing.
+        None removes nothing, an empty list removes all; an empty text is refused.
     ktk_cube_dataset_ids : iterable of str, optional
         The datasets to update, by default those in ``data``. A dataset that is partitioned by none
         of the condition columns loses all rows, and so has to be named.
@@ -169,8 +169,8 @@ def remove_partitions(
     ----------
     cube, store, metadata
         As in `append_to_cube`.
-    conditions : Condition, Conjunction or iterable of Condition, optional
-        None removes everything.
+    conditions : Condition, Conjunction, str or iterable of these, optional
+        None removes everything; an empty text is refused.
     ktk_cube_dataset_ids : iterable of str, optional
         The datasets to remove from, by default all. A dataset that is partitioned by none of the
         condition columns has to be named.

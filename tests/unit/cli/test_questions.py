@@ -40,6 +40,34 @@ def test_quotes_make_it_a_text(value, quote):
     assert condition.value == value
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["s == Foo (bar)", "s != Foo (bar)", "p == 1 & s == Foo (bar)", "s == x)", "(p < 2", "s in (x))", "s == it's (x)"],
+)
+def test_a_bracket_that_may_belong_to_a_value_is_refused(text):
+    with pytest.raises(ValueError, match=r"ambiguous.*in quotes, in a list|Cannot parse"):
+        conditions_in(text, TYPES)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("(s == x)", "x"),
+        ("(p == 1 & s == x)", "x"),
+        ("(s == x) & (p in (1, 2))", "x"),
+        ("s in ('Foo (bar)')", ("Foo (bar)",)),
+        ("p in (1) & s == 'a ( b'", "a ( b"),
+    ],
+)
+def test_brackets_around_conditions_and_in_quotes_are_fine(text, value):
+    assert value in [condition[2] for condition in conditions_in(text, TYPES).predicate]
+
+
+def test_an_error_repeats_what_was_written():
+    with pytest.raises(ValueError, match=r'^Condition "d == 20240101": a moment'):
+        conditions_in("d == 20240101", MOMENTS)
+
+
 MOMENTS = {"t": pa.timestamp("us"), "z": pa.timestamp("us", tz="UTC"), "d": pa.date32()}
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube import C, open_dataset
+from kartothek_cube import C, open_dataset, set_layout
 from kartothek_cube.api import dataset as verbs
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType
 
@@ -139,6 +139,12 @@ def test_a_handle_shows_its_columns(prices):
     }
     assert "<td>double</td>" in prices._repr_html_()
     assert prices._ipython_key_completions_() == ["p", "v1", "x"]
+
+
+def test_a_handle_shows_the_layout_on_record(prices):
+    assert "layout: sorted" not in prices._repr_html_()
+    set_layout("prices", prices.store, sort_by="x")
+    assert "layout: sorted by x" in prices._repr_html_()
 
 
 def test_a_handle_of_what_is_not_there_yet(prices):
