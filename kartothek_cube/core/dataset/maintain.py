@@ -188,6 +188,9 @@ def garbage_collect_dataset(
     CorruptDocument
         If the document or a schema file cannot be read, so that the files in use are unknown.
         Nothing is removed.
+    CommitConflict
+        If other writers came first more often than ``options(commit_retries=...)`` while statistics
+        of removed files were being dropped. Nothing is removed; call it again.
 
     Notes
     -----

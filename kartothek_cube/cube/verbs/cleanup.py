@@ -60,6 +60,9 @@ def cleanup_cube(
     CorruptDocument
         If a dataset of the cube cannot be read. The files that it names are unknown then; nothing
         is removed.
+    CommitConflict
+        If other writers came first more often than ``options(commit_retries=...)`` while statistics
+        of removed files were being dropped. Nothing is removed; call it again.
 
     Examples
     --------

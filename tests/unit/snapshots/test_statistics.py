@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -22,12 +23,14 @@ from kartothek_cube import (
 )
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.metadata.file_statistics import reference_of, statistics_key
-from kartothek_cube.core.metadata.naming import new_id
+from kartothek_cube.core.metadata.naming import document_key, new_id
 from kartothek_cube.core.runtime.lru_cache import LruCache
 from kartothek_cube.core.snapshots import statistics as module
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.statistics import load_statistics, statistics_of_files
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.errors import CommitConflict
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.commits import UUID, foreign_commit, write
 
@@ -456,3 +459,27 @@ def test_the_largest_statistics_are_kept_too_but_alone(store, in_files, monkeypa
     for columns, reads in [(["x"], 1), (["x"], 1), (None, 2), (["x"], 3)]:
         module._find(counting, UUID, name, columns)
         assert len(counting.touched("tail", "get")) == reads
+
+
+@pytest.mark.parametrize(("others", "lands"), [(1, True), (3, False)])
+def test_statistics_are_dropped_from_the_newest_document(store, others, lands):
+    update(store, {"x": [1, 7], "p": [1, 2]}, partition_on=["p"])
+    update(store, {"x": [9], "p": [2]}, delete_scope=[{"p": 2}])
+    left = [others]
+
+    class Busy(StoreView):
+        def put_if(self, key, data, version):
+            if left[0] and key == document_key(UUID):
+                left[0] -= 1
+                update(store, {"x": [5], "p": [5]})
+            return super().put_if(key, data, version)
+
+    at_once = options(grace=timedelta(0), retain=timedelta(0), commit_retries=2)
+    collect = partial(api.garbage_collect_dataset, UUID, Busy(store), options=at_once)
+    if lands:
+        collect()
+    else:
+        with pytest.raises(CommitConflict, match=f"'{UUID}' was changed 3 times"):
+            collect()
+    assert len(api.read_table_arrow(UUID, store)) == 2 + others
+    assert not api.verify_dataset(UUID, store, deep=True).errors

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from itertools import count
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,7 +32,8 @@ def forget_removed_files(store: Store, state: Snapshot, kept: Collection[str]) -
     CommitConflict
         If other writers came first more often than ``options(commit_retries=...)``.
     """
-    for tries in count(1):
+    tries = 0
+    while True:
         # A document that belongs to a write which is not seen yet is for its writer.
         if state.undecided is not None:
             return False
@@ -45,6 +45,7 @@ def forget_removed_files(store: Store, state: Snapshot, kept: Collection[str]) -
         try:
             put_document(store, state.key, render_document(document, msgpack=state.key.endswith(".zstd")), state.token)
         except VersionMismatch as error:
+            tries += 1
             if tries > current_options().commit_retries:
                 raise CommitConflict(
                     f"Dataset {state.uuid!r} was changed {tries} times while statistics of removed files were being "
@@ -53,7 +54,6 @@ def forget_removed_files(store: Store, state: Snapshot, kept: Collection[str]) -
             state = load_snapshot(store, state.uuid)
         else:
             return True
-    raise AssertionError
 
 
 def _gone_files(store: Store, state: Snapshot, kept: Collection[str]) -> pa.Array:

@@ -154,6 +154,8 @@ def collect_garbage(store: Store, uuid: str, *, dry_run: bool, executor: Executo
         If the dataset does not exist.
     CorruptDocument
         If the document or a schema cannot be read. Garbage is unknown then; nothing is removed.
+    CommitConflict
+        If other writers came first too often while statistics of removed files were being dropped.
     """
     unfinished = [] if dry_run else [uuid]
     entries = store.list(f"{uuid}/", recursive=True).entries
