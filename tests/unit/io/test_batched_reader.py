@@ -355,6 +355,24 @@ def test_files_of_ever_new_layouts_take_the_short_way_too(local, plainly):
     assert (found.to_pylist(), plainly) == (expected.to_pylist(), [])
 
 
+@pytest.mark.usefixtures("only_fast")
+def test_files_with_narrow_and_unsigned_integers_are_read_as_one(local, plainly, monkeypatch):
+    """The schemas of their footers say how many bits these have, in a single byte."""
+    small_files._layouts.cache_clear()
+    alone, rows_alone = [], small_files._rows_alone
+    monkeypatch.setattr(
+        small_files, "_rows_alone", lambda content, schema: alone.append(1) or rows_alone(content, schema)
+    )
+    narrow = [pa.int8(), pa.int16(), pa.uint8(), pa.uint16(), pa.uint32()]
+    schema = pa.schema([("x", pa.int64()), *((f"c_{kind}", kind) for kind in narrow)])
+    most = [2**63 - 1, 2**7 - 1, 2**15 - 1, 2**8 - 1, 2**16 - 1, 2**32 - 1]
+    tables = [pa.table([[k, top, None] for top in most], schema=schema) for k in range(9)]
+    files = [(put(local, k, table, version="2.6"), {}) for k, table in enumerate(tables)]
+    found, counts = read_together(local, files, FileRequest("uuid", schema, tuple(schema.names)), ROOM)
+    assert (found.schema, found.to_pylist(), counts) == (schema, pa.concat_tables(tables).to_pylist(), [3] * 9)
+    assert (alone, plainly) == ([], [])
+
+
 @pytest.mark.parametrize("k", range(4))
 @pytest.mark.parametrize("options", [{}, {"compression": "ZSTD", "write_page_checksum": True}])
 def test_a_damaged_byte_spoils_no_other_file(local, k, options):

@@ -20,7 +20,7 @@ __all__ = ["Bytes", "Path", "Pattern", "Token", "found_values", "pattern_of", "r
 Path = tuple[int, ...]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-_BOOLEANS, _INTEGERS, _BINARY, _LIST, _STRUCT = (1, 2), (4, 5, 6), 8, 9, 12
+_BOOLEANS, _BYTE, _INTEGERS, _BINARY, _LIST, _STRUCT = (1, 2), 3, (4, 5, 6), 8, 9, 12
 # A number takes at most so many bytes here, which is more than any that is sound.
 _WORD = 8
 _ONE, _STOPS = np.uint64(1), np.uint64(0x8080808080808080)
@@ -72,7 +72,7 @@ class Pattern:
 
 
 def read_struct(data: bytes, at: int, path: Path = ()) -> tuple[list[Token], int]:
-    """The numbers and bytes of a struct in their order, and where it ends.
+    """The numbers and binaries of a struct in their order, and where it ends.
 
     Raises
     ------
@@ -106,6 +106,8 @@ def _read_value(data: bytes, at: int, kind: int, path: Path) -> tuple[list[Token
             inner, at = _read_value(data, at, header & 15, (*path, i))
             found += inner
         return found, at
+    if kind == _BYTE:  # e.g. the width of an integer, which files of one schema have in common
+        return [], at + 1
     if kind not in (*_INTEGERS, _BINARY):
         raise ValueError(f"Values of type {kind}")
     length, end = read_varint(data, at)
