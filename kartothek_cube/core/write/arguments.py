@@ -12,7 +12,7 @@ from kartothek_cube.core.metadata.naming import document_format
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import Txn, is_applied
 from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.write.dataset_layout import DatasetLayout, layout_of
+from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, layout_of
 from kartothek_cube.core.write.partitioner import derived_in
 from kartothek_cube.core.write.prepare import WriteRequest, check_overlap
 from kartothek_cube.errors import AlreadyExists, InvalidInput, InvalidType
@@ -50,9 +50,8 @@ def plan_new(
             f"Give metadata_storage_format={'json' if msgpack else 'msgpack'!r}, or call convert_metadata_format first."
         )
     sort = column_names(sort_partitions_by, "sort_partitions_by")
-    layout = layout_of_call(serializer, sort)
-    if base is not None:
-        layout = layout.over(layout_of(base.document.metadata, uuid))
+    on_record = NO_LAYOUT if base is None else layout_of(base.document.metadata, uuid)
+    layout = layout_of_call(serializer, sort, on_record)
     layout = replace(layout, sort_by=tuple(c for c in layout.sort_by if c not in keys))
     file_format, is_own_order, sort = layout.format(check_serializer(serializer)), bool(sort), sort or layout.sort_by
     is_old = base is not None
@@ -101,10 +100,12 @@ def plan_update(
             )
         keys, indices = base.partition_keys, tuple(sorted(base.secondary_columns | set(indices)))
     check_overlap(indices, keys, uuid)
-    layout, is_own_order = layout_of_call(serializer, [c for c in sort if c not in keys]), True
+    on_record, is_own_order = NO_LAYOUT, True
     if base is not None:
         columns = {name for schema in base.schemas.values() for name in schema.names}
-        layout = layout.over(layout_of(base.document.metadata, uuid).within(columns))
+        on_record = layout_of(base.document.metadata, uuid).within(columns)
+    layout = layout_of_call(serializer, [c for c in sort if c not in keys], on_record)
+    if base is not None:
         # The rows of several tables need not have the columns.
         is_own_order, sort = bool(sort), sort or (layout.sort_by if len(base.schemas) < 2 else ())
     file_format, add_columns = layout.format(check_serializer(serializer)), check_flag(add_columns, "add_columns")
@@ -122,13 +123,18 @@ def plan_update(
     )
 
 
-def layout_of_call(serializer: object = None, sort_by: Sequence[str] = ()) -> DatasetLayout:
-    """The layout that the arguments and options of a call ask for."""
-    size = current_options().target_file_bytes
+def layout_of_call(
+    serializer: object = None, sort_by: Sequence[str] = (), on_record: DatasetLayout = NO_LAYOUT
+) -> DatasetLayout:
+    """What the arguments and options of a call say about files; the rest is as on record.
+
+    A serializer that the call names wins whole: what it leaves open is not looked up.
+    """
+    layout = DatasetLayout(tuple(sort_by), target_file_bytes=current_options().target_file_bytes).over(on_record)
+    # Nobody names the adaptive format: it is the default of cubes.
     if not isinstance(serializer, ParquetFormat) or isinstance(serializer, AdaptiveParquetFormat):
-        return DatasetLayout(tuple(sort_by), target_file_bytes=size)
-    codec, rows = serializer.compression.upper(), serializer.chunk_size
-    return DatasetLayout(tuple(sort_by), target_file_bytes=size, compression=codec, row_group_rows=rows)
+        return layout
+    return replace(layout, compression=serializer.compression.upper(), row_group_rows=serializer.chunk_size)
 
 
 def column_names(value: object, argument: str) -> tuple[str, ...]:

@@ -208,7 +208,7 @@ def _as_on_record(
     base: Snapshot, wanted: Clustering | None, limit: int, serializer: FileFormat | None
 ) -> tuple[DatasetLayout, Clustering | None, int | None]:
     """Layout, order and bytes of a file: as the call says, else as is on record."""
-    layout = layout_of_call().over(layout_of(base.document.metadata, base.uuid))
+    layout = layout_of_call(on_record=layout_of(base.document.metadata, base.uuid))
     is_open = wanted is None and len(base.schemas) == 1 and isinstance(serializer, ParquetFormat | None)
     if is_open and layout.sort_by and has_columns(Clustering(layout.sort_by), base):
         wanted = Clustering(layout.sort_by)

@@ -111,7 +111,7 @@ def make_write(
             "df_serializer should be a ParquetSerializer or a CsvSerializer, "
             f'e.g. ParquetSerializer(compression="ZSTD"), but is {serializer!r}.'
         )
-    layout = layout_of_call(serializer).over(on_record).within({*schema.names} - {*partition_on})
+    layout = layout_of_call(serializer, on_record=on_record).within({*schema.names} - {*partition_on})
     file_format = layout.format(serializer or _FORMAT)
     file_format.check(pa.schema([f for f in schema if f.name not in partition_on]))
     # In the order in which an error names columns with nulls.

@@ -10,10 +10,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube import Cube, append_to_cube, build_cube, compact_cube, describe_cube, options, query_cube
+from kartothek_cube import (
+    Cube,
+    append_to_cube,
+    build_cube,
+    compact_cube,
+    describe_cube,
+    extend_cube,
+    options,
+    query_cube,
+    update_cube,
+)
 from kartothek_cube.api.dataset import (
     DatasetFactory,
     DatasetLayout,
+    commit_dataset,
     compact_dataset,
     copy_dataset,
     delete_rows,
@@ -21,11 +32,13 @@ from kartothek_cube.api.dataset import (
     rename_dataset,
     set_layout,
     store_dataframes_as_dataset,
+    store_dataframes_as_dataset__iter,
     tag_dataset,
     undo,
     update_dataset_from_dataframes,
     update_rows,
     verify_dataset,
+    write_single_partition,
 )
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
 from kartothek_cube.core.dataset import layout as module
@@ -280,6 +293,79 @@ def test_a_cube_keeps_what_its_build_says(store):
     assert layout(store, "cube++seed") == DatasetLayout((), (), None, 10**6, "ZSTD", 2)
     assert [file.num_row_groups for file in files(store, "cube++seed")] == [2, 2]
     assert codecs(store, "cube++seed") == ["ZSTD", "ZSTD"]  # even if the file is small
+
+
+CUBE = Cube(["x"], ["p"], "cube")
+WRITES_OF_DATASETS = {
+    "store": lambda store, **how: store_dataframes_as_dataset(store, UUID, [ROWS], overwrite=True, **how),
+    "store iter": lambda store, **how: store_dataframes_as_dataset__iter([ROWS], store, UUID, overwrite=True, **how),
+    "compact": lambda store, **how: compact_dataset(UUID, store, rewrite=True, **how),
+    "update": lambda store, **how: update_dataset_from_dataframes([ROWS], store, UUID, **how),
+    "stage": lambda store, **how: commit_dataset(
+        store, UUID, new_partitions=[write_single_partition(store, UUID, ROWS, **how)]
+    ),
+}
+WRITES_OF_CUBES = {
+    "build": lambda store, **how: build_cube({"seed": ROWS, "other": OTHER}, CUBE, store, overwrite=True, **how),
+    "extend": lambda store, **how: extend_cube({"other": OTHER}, CUBE, store, overwrite=True, **how),
+    "compact": lambda store, **how: compact_cube(CUBE, store, rewrite=True, **how),
+    "append": lambda store, **how: append_to_cube({"seed": ROWS}, CUBE, store, **how),
+    "update": lambda store, **how: update_cube({"seed": ROWS}, CUBE, store, [], **how),
+}
+OTHER = ROWS.rename_columns(["x", "p", "v2"])
+
+
+def newest(store, uuid):
+    """The codec and the rows of the row groups of the newest file."""
+    metadata = files(store, uuid)[-1].metadata
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    return groups[0].column(0).compression, [group.num_rows for group in groups]
+
+
+@pytest.fixture(params=["first write", "set_layout"])
+def recorded(request, store):
+    """A dataset and a cube with GZIP and row groups of two rows on record."""
+    is_first = request.param == "first write"
+    how = {"df_serializer": ParquetSerializer("GZIP", chunk_size=2)} if is_first else {}
+    store_dataframes_as_dataset(store, UUID, [ROWS], **how)
+    build_cube({"seed": ROWS, "other": OTHER}, CUBE, store, **how)
+    for uuid in () if is_first else (UUID, "cube++seed", "cube++other"):
+        set_layout(uuid, store, compression="GZIP", row_group_rows=2)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("serializer", "expected"),
+    [
+        (None, ("GZIP", [2, 1])),
+        (ParquetSerializer(), ("SNAPPY", [3])),
+        (ParquetSerializer("ZSTD", chunk_size=None), ("ZSTD", [3])),
+        (ParquetSerializer("gzip"), ("GZIP", [3])),
+        (ParquetSerializer(chunk_size=1), ("SNAPPY", [1, 1, 1])),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("is_cube", [False, True])
+def test_a_serializer_that_a_call_names_wins_over_the_record_also_in_what_it_leaves_open(
+    recorded, is_cube, serializer, expected
+):
+    for name, write in (WRITES_OF_CUBES if is_cube else WRITES_OF_DATASETS).items():
+        write(recorded, df_serializer=serializer)
+        uuid = "cube++other" if name == "extend" else "cube++seed" if is_cube else UUID
+        assert newest(recorded, uuid) == expected, name
+        set_layout(uuid, recorded, compression="GZIP", row_group_rows=2)
+
+
+@pytest.mark.parametrize("is_cube", [False, True])
+def test_what_replaces_a_dataset_puts_its_serializer_on_record_and_other_writes_do_not(recorded, is_cube):
+    uuid, writes = ("cube++seed", WRITES_OF_CUBES) if is_cube else (UUID, WRITES_OF_DATASETS)
+    for name in ("update", "compact"):
+        writes[name](recorded, df_serializer=ParquetSerializer("ZSTD"))
+        assert layout(recorded, uuid) == DatasetLayout(compression="GZIP", row_group_rows=2)
+    writes["build" if is_cube else "store"](recorded, df_serializer=ParquetSerializer("ZSTD"))
+    assert layout(recorded, uuid) == DatasetLayout(compression="ZSTD")
+    writes["update"](recorded)
+    assert newest(recorded, uuid) == ("ZSTD", [3])
 
 
 # --- carried along ------------------------------------------------------------------------------
