@@ -21,6 +21,7 @@ from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.write.partitioner import split_rows
 from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.core.write.stage import StageRequest, dataset_schema, stage_parts
+from tests.caches import forget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,6 +105,16 @@ def raw(store):
 def edit(store, **members):
     """Edit the document as a writer without a commit log does."""
     store.put(DOCUMENT, json.dumps({**raw(store), **members}).encode())
+
+
+def make_foreign(store, uuid):
+    """A library without commit ids commits to a dataset."""
+    key = document_key(uuid)
+    document = json.loads(store.get(key))
+    files = document["partitions"]
+    document["partitions"] = {f"{label}_": files[label] for label in files}
+    store.put(key, json.dumps(document).encode())
+    forget(store)
 
 
 def foreign_commit(store):

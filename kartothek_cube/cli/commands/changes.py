@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kartothek_cube.cli import completion
-from kartothek_cube.cli.commands.history import commits_of, whole_commit
+from kartothek_cube.cli.commands.history import known_commit, whole_commit
 from kartothek_cube.cli.context import LoadedCube, Session, load_cube, working
 from kartothek_cube.cli.errors import Failure, one_line
 from kartothek_cube.cli.options import cube_command
@@ -89,8 +89,8 @@ def command(
 
 def _states(loaded: LoadedCube, since: str, until: str | None) -> tuple[str, str | None]:
     """The two states, with ids of commits in full."""
-    whole = partial(whole_commit, commits=lambda: commits_of(loaded, None))
-    return whole(since) or since, whole(until)
+    find = partial(known_commit, loaded)
+    return whole_commit(since, find) or since, whole_commit(until, find)
 
 
 def changes_lines(changes: CubeChanges) -> Iterator[str]:

@@ -24,6 +24,7 @@ __all__ = [
     "commits_in",
     "commits_of",
     "history_lines",
+    "known_commit",
     "plain_row",
     "resolved",
     "shortened",
@@ -101,8 +102,10 @@ def plain_row(row: Mapping[Any, Any], columns: Sequence[str]) -> dict[str, Any]:
     return {**dict.fromkeys(columns), **known}
 
 
-def whole_commit(as_of: str | None, commits: Callable[[], Iterable[Mapping[str, Any]]]) -> str | None:
+def whole_commit(as_of: str | None, find: Callable[[str], str]) -> str | None:
     """The value of ``--as-of``, with the id of a commit in full where only its beginning is given.
+
+    ``find`` looks for the id.
 
     Raises
     ------
@@ -116,15 +119,31 @@ def whole_commit(as_of: str | None, commits: Callable[[], Iterable[Mapping[str, 
     if as_of is None or len(as_of) >= 32 or isinstance(check_as_of(as_of), datetime) or not _HEX.fullmatch(as_of):
         return as_of
     try:
-        return resolved(commits(), as_of)
+        return find(as_of)
     except Failure as error:
         if may_be_tag(as_of):  # a short one
             return as_of
         raise Failure(f"{error.message} A time is written as 2024-01-31 or 2024-01-31T12:00.") from error
 
 
-def resolved(commits: Iterable[Mapping[str, Any]], text: str) -> str:
+def known_commit(loaded: LoadedCube, text: str, dataset: str | None = None) -> str:
+    """The id of a commit of one dataset, or of all, whose beginning may be given.
+
+    Raises
+    ------
+    Failure
+        As of `resolved`; if a commit is not found, it says where another library ended a history.
+    """
+    from kartothek_cube.core.snapshots.time_travel import foreign_commits
+
+    snapshots = [each.snapshot for name, each in loaded.datasets.items() if dataset in (None, name)]
+    return resolved(commits_of(loaded, dataset), text, lambda: foreign_commits(loaded.store, snapshots))
+
+
+def resolved(commits: Iterable[Mapping[str, Any]], text: str, why: Callable[[], str] = str) -> str:
     """The id of the only commit, or write to the cube, that begins with a text.
+
+    ``why`` says more where there is none.
 
     Raises
     ------
@@ -146,7 +165,7 @@ def resolved(commits: Iterable[Mapping[str, Any]], text: str) -> str:
         return matching[0]
     if matching:
         raise Failure(f"Several commits begin with {text}: {', '.join(matching)}.")
-    raise Failure(f"Could not find commit {text}; `history` lists those that are kept.")
+    raise Failure(f"Could not find commit {text}; `history` lists those that are kept.{why()}")
 
 
 def shortened(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kartothek_cube.cli import completion
-from kartothek_cube.cli.commands.history import commits_of, whole_commit
+from kartothek_cube.cli.commands.history import known_commit, whole_commit
 from kartothek_cube.cli.context import Session, load_cube, loading, working
 from kartothek_cube.cli.options import cube_command
 from kartothek_cube.cli.output import document, show
@@ -38,7 +38,7 @@ def command(session: Session, changed_since: str | None, output: str | None) -> 
     # Checked first: the report of a large cube takes a while.
     path = None if output == "-" else place_of(output or f"{session.prefix}.html")
     with working(session), loading(session) as store:
-        since = whole_commit(changed_since, lambda: commits_of(load_cube(session), None))
+        since = whole_commit(changed_since, lambda text: known_commit(load_cube(session), text))
         page = cube_report(session.prefix, store, changed_since=since)
     if path is None:
         click.echo(document({"html": page}) if session.json else page)

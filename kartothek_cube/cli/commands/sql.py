@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kartothek_cube.cli import completion
-from kartothek_cube.cli.commands.history import commits_in, whole_commit
+from kartothek_cube.cli.commands.history import commits_in, resolved, whole_commit
 from kartothek_cube.cli.context import Session, missing_directory, open_source, working
 from kartothek_cube.cli.errors import Failure, SqlFailure, escaped, one_line
 from kartothek_cube.cli.options import cube_command
@@ -114,7 +114,7 @@ def command(ctx: click.Context, statement: tuple[str, ...], as_of: str | None, o
         place_of(output)  # an error before the statement has run
     with working(session, quiet=output in (None, "-") and is_terminal):
         store = open_source(session)
-        as_of = whole_commit(as_of, lambda: _commits(store))
+        as_of = whole_commit(as_of, lambda text: resolved(_commits(store), text))
         statements = _Statements(session, store, _connected(session, store, as_of))
         if statement:
             text = sys.stdin.read() if statement == ("-",) else statement[0]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import click
 
 from kartothek_cube.cli import completion
-from kartothek_cube.cli.commands.history import commits_of, whole_commit
+from kartothek_cube.cli.commands.history import known_commit, whole_commit
 from kartothek_cube.cli.context import LoadedCube, Session, load_cube, working
 from kartothek_cube.cli.options import as_of as as_of_option
 from kartothek_cube.cli.options import cube_command, yes
@@ -51,7 +52,7 @@ def command(session: Session, name: str | None, as_of: str | None, drop: bool, y
         if drop:
             drop_cube_tag(loaded.cube, loaded.store, name)
         else:
-            state = whole_commit(as_of, lambda: commits_of(loaded, None))
+            state = whole_commit(as_of, partial(known_commit, loaded))
             tag_cube(loaded.cube, loaded.store, name, as_of=state)
     done = "dropped" if drop else "tagged"
     show(session, {done: name}, lambda: [f"{bold(f'{done.capitalize()}:')} {name}"])

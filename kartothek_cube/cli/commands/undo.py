@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kartothek_cube.cli import completion
-from kartothek_cube.cli.commands.history import commits_of, resolved
+from kartothek_cube.cli.commands.history import known_commit
 from kartothek_cube.cli.context import Session, load_cube, working
 from kartothek_cube.cli.errors import Failure, one_line
 from kartothek_cube.cli.options import cube_command, dry_run, missing, yes
@@ -46,7 +46,7 @@ def command(session: Session, dataset: str | None, commit: str | None, dry_run: 
             if re.fullmatch("[0-9a-f]{6,32}", dataset):
                 raise Failure(f"{dataset} is no dataset. A commit is named by --commit {dataset}.")
             raise missing("dataset", dataset, snapshots)
-        commit_id = None if commit is None else resolved(commits_of(loaded, dataset), commit)
+        commit_id = None if commit is None else known_commit(loaded, commit, dataset)
         try:
             if dataset is None:
                 plans = plan_cube_undo(loaded.cube, loaded.store, snapshots, commit_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -100,11 +101,11 @@ def plan_of(
     loaded: LoadedCube, where: tuple[str, ...], columns: str | None, by: str | None, as_of: str | None
 ) -> QueryPlan:
     """The plan of a query."""
-    from kartothek_cube.cli.commands.history import commits_of, whole_commit
+    from kartothek_cube.cli.commands.history import known_commit, whole_commit
     from kartothek_cube.cube.verbs.query import plan_cube_query
 
     conditions, payload = conditions_of(where, loaded), payload_of(columns, loaded)
-    as_of = whole_commit(as_of, lambda: commits_of(loaded, None))
+    as_of = whole_commit(as_of, partial(known_commit, loaded))
     return plan_cube_query(
         loaded.cube, loaded.store, conditions, None, None, groups_of(by) or None, payload, as_of=as_of
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -27,6 +28,7 @@ __all__ = [
     "StatePair",
     "Target",
     "check_as_of",
+    "foreign_commits",
     "is_wanted",
     "known_since",
     "load_snapshot_as_of",
@@ -235,14 +237,37 @@ def is_wanted(commit: str | None, time: datetime | None, cube: CubeCommit | None
 def known_since(newest: Snapshot, oldest: PastState) -> str:
     """The reason why no state before the oldest one is known, for errors."""
     if newest.has_foreign_commit:
-        after = f", after commit {newest.chain[-1].id}" if newest.chain else ""
+        after = f", after commit {newest.chain[-1].id}{_when(newest.chain[-1].time)}" if newest.chain else ""
         return f"a writer that keeps no history (kartothek, plateau) came last{after}"
-    when = "" if oldest.time is None else f" of {oldest.time.isoformat(timespec='seconds')}"
+    when = _when(oldest.time)
     if oldest.entry is not None and oldest.entry.before is None:
         return f"it was made by commit {oldest.commit}{when}"
     if oldest.entry is not None and oldest.entry.parent is None:
         return f"before commit {oldest.commit}{when} came a writer that keeps no history (kartothek, plateau)"
     return f"history is kept since commit {oldest.commit}{when}"
+
+
+def _when(time: datetime | None) -> str:
+    return "" if time is None else f" of {time.isoformat(timespec='seconds')}"
+
+
+def foreign_commits(store: Store, datasets: Iterable[Snapshot]) -> str:
+    """Where a writer that keeps no history ends what is known of datasets, as further sentences.
+
+    Empty if it does nowhere. For errors that name several datasets.
+    """
+
+    def found(newest: Snapshot) -> str:
+        oldest = PastState(None, None, None, None, newest.document, None)
+        with suppress(CorruptDocument):
+            for state in states(store, newest):
+                oldest = state
+        entry = oldest.entry
+        is_between = entry is not None and entry.parent is None and entry.before is not None
+        reason = known_since(newest, oldest) if newest.has_foreign_commit or is_between else ""
+        return f" Dataset {newest.uuid!r}: {reason}." if reason else ""
+
+    return "".join(map_in_threads(found, list(datasets), store=store))
 
 
 def states(store: Store, newest: Snapshot) -> Iterator[PastState]:

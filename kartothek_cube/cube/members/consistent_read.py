@@ -24,6 +24,7 @@ from kartothek_cube.core.snapshots.time_travel import (
     BeforeCreation,
     PastState,
     Target,
+    foreign_commits,
     is_wanted,
     older_snapshot,
     snapshot_at,
@@ -167,8 +168,8 @@ def _moments(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], as_
     if not past or (not times and len(past) < len(newest)):
         raise HistoryUnavailable(
             f"Cube {uuid_prefix!r} cannot be read as of commit {as_of!r}: "
-            f"none of the datasets {', '.join(sorted(newest))} has it in the history that is kept. "
-            "`history` lists the commits of a dataset."
+            f"none of the datasets {', '.join(sorted(newest))} has it in the history that is kept."
+            f"{foreign_commits(store, newest.values())} `history` lists the commits of a dataset."
         )
     return {name: as_of if name in past else max(times) for name in newest}
 

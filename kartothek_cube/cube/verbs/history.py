@@ -23,6 +23,7 @@ from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.past_commits import PastCommit, past_commits
+from kartothek_cube.core.snapshots.time_travel import foreign_commits
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.core.text import join_names
@@ -242,8 +243,10 @@ def _datasets_of_write(
         found = [(name, c) for name, past in pasts for c in past if commit in (c.id, write_id(c))]
     if not found:
         what = "no write that could be undone" if commit is None else f"no write or commit {commit!r} in its history"
+        why = foreign_commits(store, members.values())
         raise InvalidInput(
-            f"Cube {cube.uuid_prefix!r} has {what}: `cube_history` lists the writes that are kept. Nothing was changed."
+            f"Cube {cube.uuid_prefix!r} has {what}: `cube_history` lists the writes that are kept. "
+            f"Nothing was changed.{why}"
         )
     first = found[0][1]
     parts = set() if first.cube is None else set(first.cube.datasets)

@@ -6,9 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube import C, append_to_cube, query_cube_changes, remove_partitions
+from kartothek_cube import C, append_to_cube, open_store, query_cube_changes, remove_partitions
 from kartothek_cube.core.dataset.history import history
 from tests.support.cli_cubes import CUBE, SEED
+from tests.support.commits import make_foreign
 
 
 @pytest.fixture
@@ -52,6 +53,18 @@ def test_changes_up_to_a_commit(run, folder, first):
     ran = run("my_cube", "changes", "--since", last, "--until", first)
     assert (ran.code, ran.out) == (2, "")
     assert "comes before" in ran.err
+
+
+@pytest.mark.parametrize("length", [8, 32])
+@pytest.mark.parametrize("words", [["changes", "--since"], ["query", "--as-of"], ["undo", "--commit"]], ids=" ".join)
+@pytest.mark.filterwarnings("ignore::kartothek_cube.errors.ForeignWriterWarning")
+def test_a_commit_before_one_of_another_library_is_told(run, folder, first, words, length):
+    make_foreign(open_store(folder / "store"), "my_cube++seed")
+    ours = append_to_cube({"seed": SEED.slice(0, 1)}, CUBE, folder / "store")["seed"].commit.id
+    ran = run("my_cube", *words, first[:length])
+    assert (ran.code, ran.out) == (2, "")
+    assert f"Dataset 'my_cube++seed': before commit {ours} of 20" in ran.err
+    assert "came a writer that keeps no history (kartothek, plateau)." in ran.err
 
 
 def test_since_a_time(run, first):

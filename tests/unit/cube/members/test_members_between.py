@@ -5,28 +5,36 @@ exist yet.
 from __future__ import annotations
 
 import datetime as dt
+import re
 
 import pytest
 
 from kartothek_cube.api.cube import (
     append_to_cube,
     build_cube,
+    describe_cube_changes,
     extend_cube,
     plan_cube_query,
     query_cube_arrow,
     query_cube_changes,
+    tag_cube,
 )
 from kartothek_cube.api.dataset import delete_dataset, store_dataframes_as_dataset
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.members.consistent_read import members_between
 from kartothek_cube.cube.members.discovery import load_members, load_states
-from kartothek_cube.errors import HistoryUnavailable, InvalidInput, InvalidType
+from kartothek_cube.errors import ForeignWriterWarning, HistoryUnavailable, InvalidInput, InvalidType
 from tests.caches import forget
+from tests.support.commits import make_foreign
 from tests.support.cubes import CUBE, ENRICH, SEED, table
 
 NEW = table(x=[5], y=["c"], p=[2], i1=[30], v1=[4.5])
 NEW_E = table(x=[5, 0], i2=["five", "zero"], v2=[50, 0])
+
+
+FOREIGN = "a writer that keeps no history (kartothek, plateau)"
+PLAIN = re.escape(FOREIGN)
 
 
 @pytest.fixture
@@ -126,6 +134,36 @@ def test_a_dataset_whose_last_commit_was_foreign_has_no_commit(store, history):
         between(store, {"seed": chain(store)[0].id, "e": None})
     with pytest.raises(HistoryUnavailable, match="has no tag 'nobody'"):
         between(store, {"seed": chain(store)[0].id, "e": "nobody"})
+
+
+ASKED = {
+    "changes": lambda store, commit: query_cube_changes(CUBE, store, commit),
+    "counts": lambda store, commit: describe_cube_changes(CUBE, store, commit),
+    "as_of": lambda store, commit: query_cube_arrow(CUBE, store, as_of=commit),
+    "changed_since": lambda store, commit: plan_cube_query(CUBE, store, changed_since=commit),
+    "tag": lambda store, commit: tag_cube(CUBE, store, "then", as_of=commit),
+}
+
+
+@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
+def test_a_foreign_commit_since_is_said_with_its_dataset_and_its_place(store, ask):
+    build_cube(SEED, CUBE, store)
+    last = append_to_cube(NEW, CUBE, store)["seed"].commit.id
+    extend_cube({"e": ENRICH}, CUBE, store, partition_on={"e": []})
+    make_foreign(store, "cube++seed")
+    text = f"none of the datasets e, seed has it in the history that is kept. Dataset 'cube++seed': {FOREIGN}"
+    with pytest.raises(HistoryUnavailable, match=re.escape(f"{text} came last, after commit {last} of 20")):
+        ask(store, last)
+    with pytest.warns(ForeignWriterWarning):
+        ours = append_to_cube(NEW, CUBE, store)["seed"].commit.id
+    with pytest.raises(HistoryUnavailable, match=f"Dataset 'cube..seed': before commit {ours} of 20.* came {PLAIN}"):
+        ask(store, last)
+    ask(store, ours)
+
+
+def test_a_commit_that_never_was_blames_nobody(store, history):
+    with pytest.raises(HistoryUnavailable, match=r"in the history that is kept\. `history` lists"):
+        between(store, "0" * 32)
 
 
 def test_datasets_may_go_in_different_directions_but_not_all_of_them_back(store):

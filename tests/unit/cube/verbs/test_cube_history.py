@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from dataclasses import replace
 
 import pandas as pd
@@ -29,13 +28,12 @@ from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.expressions.conditions import C
 from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.core.metadata.history_entry import history_key
-from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.write import commit as write_commit
-from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.errors import ForeignWriterWarning, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore
-from tests.caches import forget
+from tests.support.commits import make_foreign
 from tests.support.cubes import CUBE, ENRICH, SEED, answers, table
 
 NEW = table(x=[5], y=["c"], p=[2], i1=[30], v1=[4.5])
@@ -56,16 +54,6 @@ def touch(store, name, cube):
     base = with_indices(store, base, sorted(base.secondary_columns))
     columns = tuple(sorted(base.secondary_columns))
     commit_change(store, Change(base.uuid, (), base.schemas, base.partition_keys, columns, cube=cube), base)
-
-
-def make_foreign(store, uuid):
-    """A library without commit ids commits."""
-    key = document_key(uuid)
-    document = json.loads(store.get(key))
-    files = document["partitions"]
-    document["partitions"] = {f"{label}_": files[label] for label in files}
-    store.put(key, json.dumps(document).encode())
-    forget(store)
 
 
 def test_the_table_looks_like_that_of_one_dataset(store):
@@ -180,6 +168,21 @@ def test_a_foreign_commit_ends_what_can_be_read(store):
     assert found["added"].isna().tolist() == [True, True, False]
     with pytest.raises(InvalidInput, match="keeps no history"):
         query_cube_arrow(CUBE, store, as_of=found["commit"][0])
+
+
+def test_an_undo_of_what_came_before_a_foreign_commit_says_so(store):
+    only_seed = append_to_cube(NEW, CUBE, store)["seed"].commit.id
+    make_foreign(store, "cube++seed")
+    with pytest.raises(InvalidInput, match=f"Dataset 'cube..seed'.* came last, after commit {only_seed} of 20"):
+        undo_cube(CUBE, store, only_seed)
+    with pytest.warns(ForeignWriterWarning):
+        ours = append_to_cube(NEW, CUBE, store)["seed"].commit.id
+    with pytest.raises(InvalidInput) as told:
+        undo_cube(CUBE, store, only_seed)
+    assert f"Cube 'cube' has no write or commit {only_seed!r} in its history" in str(told.value)
+    assert f"Nothing was changed. Dataset 'cube++seed': before commit {ours} of 20" in str(told.value)
+    assert str(told.value).endswith("came a writer that keeps no history (kartothek, plateau).")
+    assert list(undo_cube(CUBE, store, ours)) == ["seed"]
 
 
 def test_a_state_whose_history_has_expired_is_not_kept(store):
