@@ -191,10 +191,10 @@ def read_dataset_as_dataframes(
     dataset_uuid: str | None = None,
     store: StoreLike | None = None,
     tables: Iterable[str] | None = None,
-    columns: Mapping[str, Iterable[str]] | None = None,
+    columns: ColumnsByTable = None,
     concat_partitions_on_primary_index: bool = False,
     predicate_pushdown_to_io: bool = True,
-    categoricals: Mapping[str, Iterable[str]] | None = None,
+    categoricals: ColumnsByTable = None,
     label_filter: Callable[[str], bool] | None = None,
     dates_as_object: bool = False,
     predicates: IntoPredicates | None = None,
@@ -216,15 +216,15 @@ def read_dataset_as_dataframes(
         The store, in any form that `open_store` takes.
     tables : list of str, optional
         Tables to load; by default all. Unknown names are ignored.
-    columns : dict of table to list of str, optional
-        Columns to return, in this order. Of a table that is not a key, all: partition keys first,
-        then the others by name.
+    columns : list of str, or dict of table to list of str, optional
+        Columns to return, in this order; a list where the dataset has one table. Of a table that is
+        not a key, all: partition keys first, then the others by name.
     concat_partitions_on_primary_index : bool, default False
         The same as ``dispatch_by`` with the partition keys.
     predicate_pushdown_to_io : bool
         Accepted from kartothek; the result does not depend on it.
-    categoricals : dict of table to list of str, optional
-        Columns to return as pandas categoricals.
+    categoricals : list of str, or dict of table to list of str, optional
+        Columns to return as pandas categoricals; a list where the dataset has one table.
     label_filter : callable, optional
         Called with the label of each partition that pruning leaves; True means read.
     dates_as_object : bool, default False
@@ -293,10 +293,10 @@ def read_dataset_as_dataframes__iterator(
     dataset_uuid: str | None = None,
     store: StoreLike | None = None,
     tables: Iterable[str] | None = None,
-    columns: Mapping[str, Iterable[str]] | None = None,
+    columns: ColumnsByTable = None,
     concat_partitions_on_primary_index: bool = False,
     predicate_pushdown_to_io: bool = True,
-    categoricals: Mapping[str, Iterable[str]] | None = None,
+    categoricals: ColumnsByTable = None,
     label_filter: Callable[[str], bool] | None = None,
     dates_as_object: bool = False,
     predicates: IntoPredicates | None = None,
@@ -337,8 +337,8 @@ def read_dataset_as_dataframes__iterator(
 
 def _arguments(
     tables: Iterable[str] | None,
-    columns: Mapping[str, Iterable[str]] | None,
-    categoricals: Mapping[str, Iterable[str]] | None,
+    columns: ColumnsByTable,
+    categoricals: ColumnsByTable,
     label_filter: Callable[[str], bool] | None,
     predicates: IntoPredicates | None,
     dispatch_by: Iterable[str] | None,

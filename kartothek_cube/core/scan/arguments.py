@@ -41,7 +41,7 @@ class GroupArguments:
     tables : collection of str, optional
         Tables to read; None for all.
     columns, categoricals : object
-        Column names by table, as the user gave them.
+        Column names by table, or those of the only table, as the user gave them.
     predicates : Predicates, optional
         Only rows that satisfy them.
     label_filter : callable, optional
@@ -112,22 +112,28 @@ def _names(value: object, argument: str) -> list[str] | None:
 def names_by_table(value: object, snapshot: Snapshot, argument: str) -> dict[str, list[str]]:
     """The argument of a reader of several tables: a dict of tables and lists of column names.
 
+    A list is for the only table of the dataset.
+
     Raises
     ------
     InvalidInput
-        If it is no dict, or has tables that the dataset lacks.
+        If it is neither, a list for several tables, or has tables that the dataset lacks.
     """
     if value is None:
         return {}
-    by_table = value if isinstance(value, Mapping) else None
+    only = snapshot.tables[0] if len(snapshot.tables) == 1 else None
+    given = {only: value} if only is not None and isinstance(value, list) else value
+    by_table = given if isinstance(given, Mapping) else None
     unknown = value if by_table is None else sorted(map(str, set(by_table) - set(snapshot.schemas)))
     if by_table is None or unknown:
+        right = (
+            "a dict of tables and lists of columns" if only is None else f"a list of columns, or {{{only!r}: a list}}"
+        )
         raise InvalidInput(
             f"You are trying to read columns from invalid table(s): {argument}={unknown!r}. "
-            "Give a dict of tables and lists of columns; "
-            f"dataset {snapshot.uuid!r} has the tables {list(snapshot.tables)}."
+            f"Give {right}; dataset {snapshot.uuid!r} has the tables {list(snapshot.tables)}."
         )
-    return {table: names for table, given in by_table.items() if (names := _names(given, argument)) is not None}
+    return {table: names for table, named in by_table.items() if (names := _names(named, argument)) is not None}
 
 
 def checked_columns(names: Sequence[str] | None, schema: pa.Schema, uuid: str) -> tuple[str, ...]:

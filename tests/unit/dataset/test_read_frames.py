@@ -462,6 +462,31 @@ def test_some_tables_with_some_columns(reader, two_tables):
     ] * 2
 
 
+# F06
+def test_a_list_is_for_the_only_table(reader, store):
+    for given in (["x", "c"], {"table": ["x", "c"]}):
+        [frames] = reader(UUID, store, columns=given, categoricals=given, dispatch_by=[])
+        assert list(frames["table"].columns) == ["x", "c"]
+        assert {str(dtype) for dtype in frames["table"].dtypes} == {"category"}
+    [frames] = reader(UUID, store, columns=[], dispatch_by=[])
+    assert frames["table"].shape[1] == 0
+
+
+def test_the_only_table_may_have_any_name(reader):
+    store = MemoryStore()
+    store_dataframes_as_dataset(store, UUID, [{"sales": pd.DataFrame({"x": [1], "v1": ["a"]})}])
+    [frames] = reader(UUID, store, columns=["x"], categoricals=["x"])
+    assert frames["sales"].dtypes.astype(str).to_dict() == {"x": "category"}
+
+
+# F06
+@pytest.mark.parametrize("argument", ["columns", "categoricals"])
+def test_a_list_for_several_tables_is_refused(reader, two_tables, argument):
+    for tables in (None, ["names"]):
+        with pytest.raises(InvalidInput, match=rf"{argument}=\['x'\]. Give a dict of tables.*\['table', 'names'\]"):
+            reader(UUID, two_tables, tables=tables, **{argument: ["x"]})
+
+
 # F10
 def test_unknown_tables_are_passed_over(reader, two_tables):
     assert reader(UUID, two_tables, tables=["other"]) == [{}, {}]
@@ -515,16 +540,18 @@ def test_a_factory_is_used_in_place(reader, store):
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"columns": ["x"]}, InvalidInput, r"invalid table\(s\): columns=\['x'\].*\['table'\]"),  # F06
+        ({"columns": ("x",)}, InvalidInput, r"invalid table\(s\): columns=\('x',\).*a list of columns.*\['table'\]"),
         ({"columns": {"other": ["x"]}}, InvalidInput, r"invalid table\(s\): columns=\['other'\]"),
         ({"columns": pd.DataFrame({"x": [1]})}, InvalidInput, r"invalid table\(s\)"),
-        ({"columns": []}, InvalidInput, r"invalid table\(s\)"),
+        ({"columns": "x"}, InvalidInput, r"invalid table\(s\)"),
+        ({"columns": ["x", "x"]}, InvalidInput, "twice"),
         ({"dates_as_object": "no"}, InvalidType, "dates_as_object"),
         ({"concat_partitions_on_primary_index": None}, InvalidType, "concat_partitions_on_primary_index"),
         ({"columns": {"table": "x"}}, InvalidType, "columns"),
         ({"columns": {"table": ["x", "x"]}}, InvalidInput, "twice"),  # F07
         ({"columns": {"table": ["z"]}}, UnknownColumn, "cannot be found in stored dataframe: z"),  # F08
-        ({"categoricals": ["c"]}, InvalidInput, "categoricals"),
+        ({"categoricals": "c"}, InvalidInput, "categoricals"),
+        ({"categoricals": ["z"]}, UnknownColumn, "'z'"),
         ({"categoricals": {"table": ["z"]}}, UnknownColumn, "'z'"),  # F25
         ({"dispatch_by": ["x"]}, InvalidRequest, "Dispatch columns must be indexed"),  # G05
         ({"dispatch_by": {"p"}}, InvalidInput, "dispatch_by"),
@@ -541,7 +568,7 @@ def test_a_factory_is_used_in_place(reader, store):
         ({"store": None}, InvalidInput, "store"),  # A04
         ({"dataset_uuid": "other"}, DatasetNotFound, "other"),
     ],
-    ids=range(21),
+    ids=range(23),
 )
 def test_bad_arguments_are_refused_before_a_file_is_read(store, arguments, error, text):
     counting = CountingStore(store)
