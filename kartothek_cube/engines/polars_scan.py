@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from importlib.util import find_spec
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,8 +23,10 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 import pyarrow as pa
+import pyarrow.types as pt
 from polars.io.plugins import register_io_source
 
+from kartothek_cube.core.arrow.types import mapped_type
 from kartothek_cube.core.expressions.predicates import Clause, Constants
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.engines.pushdown import (
@@ -216,7 +219,8 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "Date": lambda days: dt.date(1970, 1, 1) + dt.timedelta(days=days),
     "Datetime": _moment,
     "DatetimeOwned": _moment,
-    "Decimal": lambda value: Decimal(value[0]).scaleb(-value[-1]),
+    # By its text: arithmetic rounds to 28 digits.
+    "Decimal": lambda value: Decimal(f"{value[0]}E{-value[-1]}"),
 }
 
 
@@ -253,20 +257,20 @@ _VERSION = "pinned"
 
 def lazy_frame(table: Table) -> pl.LazyFrame:
     """A lazy frame over a table, which is read when the frame is collected."""
-    if not _RESOLVES:
-        return _Source(table).frame()
-    return _resolving_frame(table)
+    return _resolving_frame(table) if _RESOLVES else _Source(table).frame()
 
 
 def _resolving_frame(table: Table) -> pl.LazyFrame:
     """A frame that is planned when Polars optimizes a query, so that `explain` shows the plan."""
     from polars.lazyframe.resolver import LazyFrameResolver, ResolvedLazyFrameProps
 
+    schema = _schema_of(table)  # at the call: an error within Polars ends in a panic
+
     class TableResolver(LazyFrameResolver):
         """Resolves a query of the table to a scan of the files that planning leaves."""
 
         def schema(self) -> pl.Schema:
-            return _schema_of(table)
+            return schema
 
         def resolve_lazyframe(
             self,
@@ -321,7 +325,7 @@ class _Source:
             yield pl.DataFrame(height=min(scan.count(), n_rows or 2**63))
             return
         # A limit leaves most files unread, which tables do more exactly.
-        frames = _read(scan, columns) if n_rows is None else _converted(scan.tables(n_rows), columns)
+        frames = _read(scan, columns) if n_rows is None else _converted(scan.table, scan.tables(n_rows), columns)
         for frame in frames:
             yield frame if rest is None else frame.filter(rest)
 
@@ -358,8 +362,9 @@ def _by_partition_values(table: Table, conjunct: Conjunct) -> Implied | None:
 def _read(scan: Scan, columns: list[str]) -> Iterator[pl.DataFrame]:
     """All rows, by Polars' own reader as far as it can read the files: it takes half the time."""
     # Older releases pass over columns that they do not expect, and hide which file is broken.
-    if not _RESOLVES or not isinstance(scan, DatasetScan) or not (paths := scan.local_files()):
-        return _converted(scan.tables(), columns)
+    is_exact = _RESOLVES and _polars_schema(scan.table.schema) is None
+    if not is_exact or not isinstance(scan, DatasetScan) or not (paths := scan.local_files()):
+        return _converted(scan.table, scan.tables(), columns)
 
     def frames() -> Iterator[pl.DataFrame]:
         done = 0
@@ -367,14 +372,15 @@ def _read(scan: Scan, columns: list[str]) -> Iterator[pl.DataFrame]:
             done += files
             yield frame
         if done < len(paths):
-            yield from _converted(scan.tables_after(done), columns)
+            yield from _converted(scan.table, scan.tables_after(done), columns)
 
     with scan.table.operation() as op:
         return op.lasting(frames())
 
 
-def _converted(tables: Iterator[pa.Table], columns: list[str]) -> Iterator[pl.DataFrame]:
-    return (_frame(table.select(columns)) for table in tables)
+def _converted(table: Table, tables: Iterator[pa.Table], columns: list[str]) -> Iterator[pl.DataFrame]:
+    schema = _polars_schema(pa.schema([table.schema.field(c) for c in columns]))
+    return (_frame(rows.select(columns), schema) for rows in tables)
 
 
 def _read_bundles(scan: Scan, paths: list[str], columns: list[str]) -> Iterator[tuple[int, pl.DataFrame]]:
@@ -414,10 +420,31 @@ def _read_bundles(scan: Scan, paths: list[str], columns: list[str]) -> Iterator[
 
 
 def _schema_of(table: Table) -> pl.Schema:
-    return _frame(table.schema.empty_table()).schema
+    return _frame((_polars_schema(table.schema) or table.schema).empty_table()).schema
 
 
-def _frame(table: pa.Table) -> pl.DataFrame:
-    frame = pl.from_arrow(table)
+def _frame(table: pa.Table, schema: pa.Schema | None = None) -> pl.DataFrame:
+    frame = pl.from_arrow(table if schema is None else table.cast(schema))
     assert isinstance(frame, pl.DataFrame)
     return frame
+
+
+def _polars_schema(schema: pa.Schema) -> pa.Schema | None:
+    """The schema with UTC for zones that Polars lacks; None if it has all."""
+    types = [mapped_type(data_type, _with_zone) for data_type in schema.types]
+    return None if types == schema.types else pa.schema(list(zip(schema.names, types, strict=True)))
+
+
+def _with_zone(data_type: pa.DataType) -> pa.DataType:
+    is_known = not pt.is_timestamp(data_type) or data_type.tz is None or _has_zone(data_type.tz)
+    return data_type if is_known else pa.timestamp(data_type.unit, "UTC")
+
+
+@cache
+def _has_zone(zone: str) -> bool:
+    """Whether Polars knows the zone: its conversion panics at some others, and values at ``*``."""
+    try:
+        pl.Series([], dtype=pl.Datetime("us", zone)).dt.replace_time_zone(None)
+    except pl.exceptions.PolarsError:
+        return False
+    return True

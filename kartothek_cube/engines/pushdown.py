@@ -301,6 +301,9 @@ class _Translator:
         """The clause as the table takes it; None if it would drop rows that the engine keeps."""
         if clause.column not in self.schema.names:
             return None
+        # Conditions have no lists, structs or maps; an engine may give their items as values.
+        if clause.value is not None and pt.is_nested(self.schema.field(clause.column).type):
+            return None
         # The engine keeps NaN, which is above all; conditions and statistics leave NaN out.
         if clause.op in (">", ">=") and self._has_nan(clause.column):
             return None

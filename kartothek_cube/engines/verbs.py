@@ -82,7 +82,8 @@ def scan_cube(
     Returns
     -------
     polars.LazyFrame
-        Columns and types of `query_cube_arrow`, in no particular order of rows.
+        Columns and types of `query_cube_arrow`, in no particular order of rows. Moments in a zone
+        that Polars lacks, such as ``+05:30``, are in UTC.
 
     Raises
     ------
@@ -148,7 +149,7 @@ def scan_dataset(
     Returns
     -------
     polars.LazyFrame
-        Columns and types of `read_table_arrow`.
+        Columns and types of `read_table_arrow`; zones as of `scan_cube`.
 
     Raises
     ------

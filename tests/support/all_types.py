@@ -54,6 +54,24 @@ SPELLINGS = {
     "list_large": pa.array([["a"], None, []], pa.large_list(pa.large_string())),
 }
 
+# Zones that Arrow stores and an engine may lack.
+ODD_ZONES = ["+05:30", "+0530", "UTC+01:00", "Z", "europe/berlin", "Nowhere/City", "*"]
+
+
+def nested_moments(zone: str) -> dict[str, pa.Array]:
+    """Columns of three rows with the same moments in a zone, plain and inside of other types."""
+    moment = pa.timestamp("us", zone)
+    items = pa.struct([("a", pa.list_(moment))])
+    # Microseconds since 1970: Python does not know all of the zones.
+    return {
+        "plain": pa.array([86_400_000_001, None, -1], moment),
+        "listed": pa.array([[0, None], None, []], pa.list_(moment)),
+        "struct": pa.array([{"a": 0}, None, {"a": None}], pa.struct([("a", moment)])),
+        "mapped": pa.array([[(0, -1)], None, []], pa.map_(moment, moment)),
+        "deep": pa.array([[{"a": [0]}], None, [None]], pa.list_(items)),
+    }
+
+
 PARTITION_VALUES = {
     "text": pa.array(["", "a b=c&ä%~.-_"]),
     "slash": pa.array(["日本/x", "/"]),

@@ -10,7 +10,7 @@ import pyarrow.types as pt
 
 from kartothek_cube.errors import Unsupported
 
-__all__ = ["common_type", "normal_type", "stored_type"]
+__all__ = ["common_type", "mapped_type", "normal_type", "stored_type"]
 
 # Digits of decimal128, the widest decimal that is stored.
 DIGITS = 38
@@ -118,6 +118,20 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if not normal_type(left).equals(normal_type(right)):
         return None
     return left if left.bit_width >= right.bit_width else right
+
+
+def mapped_type(data_type: pa.DataType, convert: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A stored type in which all types that are not nested are converted.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> mapped_type(pa.list_(pa.int8()), lambda _: pa.string())
+    ListType(list<item: string>)
+    """
+    if _shape(data_type) is None:
+        return convert(data_type)
+    return _nested(data_type, [mapped_type(child, convert) for child in _children(data_type)])
 
 
 def _shape(data_type: pa.DataType) -> tuple[str, ...] | None:

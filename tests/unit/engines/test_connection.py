@@ -23,7 +23,7 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError
-from tests.support.all_types import ALL_TYPES
+from tests.support.all_types import ALL_TYPES, ODD_ZONES, nested_moments
 from tests.support.cubes import CUBE, SEED, build_two, with_column
 from tests.support.reads import MeasuredStore
 
@@ -563,6 +563,22 @@ def test_all_types():
         found = connection.table("uuid").to_arrow_table()
     assert found.column_names == expected.column_names
     assert found.to_pylist() == expected.to_pylist()
+
+
+@pytest.mark.parametrize("zone", ODD_ZONES)
+def test_moments_in_a_zone_that_duckdb_lacks_are_the_same(zone):
+    store = MemoryStore()
+    rows, in_utc = (pa.table({"x": [0, 1, 2], **nested_moments(z)}) for z in (zone, "UTC"))
+    store_dataframes_as_dataset(store, "uuid", [rows])
+    with connect(store) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        assert connection.sql("SELECT plain, listed, struct FROM uuid ORDER BY x").fetchall() == [
+            tuple(row.values()) for row in in_utc.select(["plain", "listed", "struct"]).to_pylist()
+        ]
+        wanted = "plain = TIMESTAMPTZ '1970-01-02 00:00:00.000001Z'"
+        assert connection.sql(f"SELECT x, cardinality(mapped), len(deep) FROM uuid WHERE {wanted}").fetchall() == [
+            (0, 1, 1)
+        ]
 
 
 def test_no_rows():

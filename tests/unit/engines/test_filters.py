@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from functools import reduce
 from operator import or_
 
@@ -67,6 +68,23 @@ def test_a_list_of_bytes_is_a_membership(frame):
     (conjunct,) = split_predicate(pl.col("v2").is_in([b"a", None]))
     assert conjunct.filter == Membership("v2", (b"a",))
     assert values_of_p(frame.filter(pl.col("v2").is_in([b"a", None]))) == ["a"]
+
+
+def test_decimals_keep_all_of_their_digits():
+    store, most = MemoryStore(), Decimal("9" * 38)
+    write(store, pa.table({"x": [1, 2], "v1": pa.array([most, Decimal(0)], pa.decimal128(38, 0))}))
+    for condition in (pl.col("v1") == most, pl.col("v1") >= most, pl.col("v1").is_in([most])):
+        assert scan_dataset(UUID, store).filter(condition).collect()["x"].to_list() == [1]
+
+
+@pytest.mark.parametrize(("item", "value"), [(pa.int64(), []), (pa.list_(pa.int64()), [[]])], ids=["list", "lists"])
+def test_a_list_without_items_is_a_value(item, value):  # and not a list without values
+    store = MemoryStore()
+    write(store, pa.table({"x": [1, 2], "v1": pa.array([value, None], pa.list_(item))}))
+    frame = scan_dataset(UUID, store)
+    values = frame.collect()["v1"].drop_nulls().implode()
+    assert frame.filter(pl.col("v1").is_in(values)).collect()["x"].to_list() == [1]
+    assert frame.filter(pl.col("v1").is_null()).collect()["x"].to_list() == [2]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from kartothek_cube.api.serialization import CsvSerializer
 from kartothek_cube.core.runtime import options as options_module
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType, KartothekCubeError, KeyNotFound
-from tests.support.all_types import ALL_TYPES, IN_CSV, SPELLINGS
+from tests.support.all_types import ALL_TYPES, IN_CSV, ODD_ZONES, SPELLINGS, nested_moments
 from tests.support.cubes import CUBE, SEED, build_two, with_column
 from tests.support.reads import MeasuredStore
 
@@ -85,6 +85,35 @@ def test_each_type_alone(column):
     build_cube(all_types(), KEY, store)
     frame = scan_cube(KEY, store).select(column).collect()
     assert_rows_equal(frame, query_cube_arrow(KEY, store).select([column]))
+
+
+@pytest.mark.parametrize("zone", ODD_ZONES)
+def test_moments_in_a_zone_that_polars_lacks_are_in_utc(zone, tmp_path):
+    data, in_utc = (pa.table({"x": [0, 1, 2], "p": [0, 1, 1], **nested_moments(z)}) for z in (zone, "UTC"))
+    for store in (MemoryStore(), f"hfs://{tmp_path}"):
+        build_cube(data, KEY, store)
+        for frame in (scan_cube(KEY, store), scan_dataset("types++seed", store)):
+            expected = in_utc.select(frame.collect_schema().names())
+            for engine in ("in-memory", "streaming"):
+                assert_frame_equal(frame.collect(engine=engine), as_polars(expected), check_row_order=False)
+            assert_frame_equal(frame.select("plain").head(9).collect(), as_polars(expected.select(["plain"])))
+
+
+@pytest.mark.parametrize("zone", ["+05:30", "Nowhere/City"])
+@pytest.mark.parametrize("indexed", [None, ["plain"]], ids=["unindexed", "indexed"])
+def test_filters_on_moments_in_a_zone_that_polars_lacks(zone, indexed):
+    store, moment = MemoryStore(), dt.datetime(1970, 1, 2, 0, 0, 0, 1, tzinfo=dt.UTC)
+    data = pa.table({"x": [0, 1, 2], "p": [0, 1, 1], **nested_moments(zone)})
+    store_dataframes_as_dataset(store, "uuid", [data], partition_on="p", secondary_indices=indexed)
+    plain = pl.col("plain")
+    for condition, expected in [
+        (plain == moment, [0]),
+        (plain.is_in([moment]), [0]),
+        (plain < moment, [2]),
+        (plain.is_null(), [1]),
+        (pl.col("listed").is_null(), [1]),
+    ]:
+        assert scan_dataset("uuid", store).filter(condition).collect()["x"].to_list() == expected
 
 
 def test_no_rows_have_the_same_types():
