@@ -576,9 +576,8 @@ def test_moments_in_a_zone_that_duckdb_lacks_are_the_same(zone):
             tuple(row.values()) for row in in_utc.select(["plain", "listed", "struct"]).to_pylist()
         ]
         wanted = "plain = TIMESTAMPTZ '1970-01-02 00:00:00.000001Z'"
-        assert connection.sql(f"SELECT x, cardinality(mapped), len(deep) FROM uuid WHERE {wanted}").fetchall() == [
-            (0, 1, 1)
-        ]
+        assert connection.sql(f"SELECT x, len(deep) FROM uuid WHERE {wanted}").fetchall() == [(0, 1)]
+        assert connection.table("uuid").to_arrow_table().num_rows == 3
 
 
 def test_no_rows():
