@@ -156,9 +156,11 @@ class ParquetSink(_FileSink):
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         import pyarrow.parquet as pq
 
+        from kartothek_cube.core.io.parquet_layout import paths_with_statistics
+
         super().__init__(path)
         try:
-            self._writer = pq.ParquetWriter(self._partial, schema)
+            self._writer = pq.ParquetWriter(self._partial, schema, write_statistics=paths_with_statistics(schema))
         except BaseException:  # a type that Parquet does not have
             self._partial.unlink(missing_ok=True)
             raise

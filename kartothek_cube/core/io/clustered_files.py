@@ -152,6 +152,14 @@ def mark_of(source: ParquetSource) -> ClusterMark | None:
     return ClusterMark(clustering, str(content.get("id")), content["rows"], content.get("nan") is not False)
 
 
+def _range_of(floats: pa.ChunkedArray) -> SortRange:
+    """The bounds of numbers whose statistics are not in the footer, since there is NaN."""
+    ends = pc.min_max(floats.filter(pc.invert(pc.is_nan(floats))))
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    has_last = floats.null_count or pc.any(pc.is_nan(floats)).as_py()
+    return (_LAST if low is None else (0, low)), (_LAST if has_last or high is None else (0, high))
+
+
 def sort_range(source: ParquetSource, column: str) -> SortRange:
     """The bounds of a column in a file, in the order of a clustering: NaN and null last."""
     if column not in source.positions:
@@ -160,11 +168,12 @@ def sort_range(source: ParquetSource, column: str) -> SortRange:
     descriptor = source.metadata.schema.column(source.positions[column][0])
     if descriptor.path != column:  # nested: these are the statistics of its parts
         return UNKNOWN
-    chunks = list(chain.from_iterable(source.chunks(range(source.metadata.num_row_groups), {column})))
+    groups = range(source.metadata.num_row_groups)
+    chunks = list(chain.from_iterable(source.chunks(groups, {column})))
     mark, ranges = mark_of(source), list[SortRange]()
     is_told = mark is not None and not mark.has_nan and mark.clustering.columns[0] == column
     has_nan = pt.is_floating(data_type) and not is_told
-    for chunk in chunks:
+    for group, chunk in zip(groups, chunks, strict=True):
         low, high, nullable = column_statistics(chunk, descriptor)
         stats = chunk.statistics
         if low is not None and high is not None:
@@ -172,6 +181,8 @@ def sort_range(source: ParquetSource, column: str) -> SortRange:
             ranges.append(((0, low), _LAST if nullable or has_nan else (0, high)))
         elif stats is not None and stats.has_null_count and stats.null_count == chunk.num_values:
             ranges.append((_LAST, _LAST))
+        elif pt.is_floating(data_type):
+            ranges.append(_range_of(source.read([group], [column]).column(column)))
         else:
             return UNKNOWN
     try:

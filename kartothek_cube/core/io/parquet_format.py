@@ -12,7 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kartothek_cube.core.io.file_format import FileFormat, as_table
-from kartothek_cube.core.io.parquet_layout import DECISIVE_ROWS, is_noise, leaf_paths, row_group_rows, unique_columns
+from kartothek_cube.core.io.parquet_layout import (
+    DECISIVE_ROWS,
+    is_noise,
+    leaf_paths,
+    paths_with_statistics,
+    row_group_rows,
+    unique_columns,
+)
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 __all__ = ["CODECS", "AdaptiveParquetFormat", "ParquetFormat", "are_small_chunks", "encode_bare", "encode_groups"]
@@ -89,7 +96,7 @@ class ParquetFormat(FileFormat):
         """
         plain, sink = table.replace_schema_metadata(metadata), pa.BufferOutputStream()
         rows = self.chunk_size or row_group_rows(plain)
-        with self._writer(plain, rows, sink, sorted_by) as writer:
+        with self._writer(plain, rows, sink, paths_with_statistics(plain.schema, plain), sorted_by) as writer:
             writer.write_table(plain, row_group_size=rows)
         return sink.getvalue()
 
@@ -97,7 +104,8 @@ class ParquetFormat(FileFormat):
         plain = schema.remove_metadata()
         groups = _row_groups(batches, plain, self.chunk_size)
         first = next(groups, plain.empty_table())
-        with self._writer(first, max(1, first.num_rows), sink) as writer:
+        # What later groups have is not known yet.
+        with self._writer(first, max(1, first.num_rows), sink, paths_with_statistics(plain)) as writer:
             writer.write_table(first, row_group_size=max(1, first.num_rows))
             rows: int = first.num_rows
             del first  # so that one row group is in memory at a time
@@ -106,14 +114,22 @@ class ParquetFormat(FileFormat):
                 rows += group.num_rows
         return rows
 
-    def _writer(self, table: pa.Table, rows: int, sink: object, sorted_by: Sequence[str] = ()) -> pq.ParquetWriter:
+    def _writer(
+        self, table: pa.Table, rows: int, sink: object, statistics: bool | Sequence[str], sorted_by: Sequence[str] = ()
+    ) -> pq.ParquetWriter:
         """A writer of row groups of so many rows; the table has all of them, or the first group."""
         unique = unique_columns(table, rows)
         repeated = [path for path in leaf_paths(table.schema) if path not in unique] if unique else True
         codec = self._codec(table, rows, unique)
         order = [pq.SortingColumn(table.column_names.index(c)) for c in sorted_by] or None
         return pq.ParquetWriter(
-            sink, table.schema, compression=codec, use_dictionary=repeated, sorting_columns=order, **_WRITER
+            sink,
+            table.schema,
+            compression=codec,
+            use_dictionary=repeated,
+            write_statistics=statistics,
+            sorting_columns=order,
+            **_WRITER,
         )
 
     def _codec(self, _table: pa.Table, _rows: int, _unique: Sequence[str]) -> str | dict[str, str]:

@@ -7,7 +7,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-__all__ = ["DECISIVE_ROWS", "GROUP_ROWS", "is_noise", "leaf_paths", "row_group_rows", "unique_columns"]
+__all__ = [
+    "DECISIVE_ROWS",
+    "GROUP_ROWS",
+    "is_noise",
+    "leaf_paths",
+    "may_have_nan",
+    "paths_with_statistics",
+    "row_group_rows",
+    "unique_columns",
+]
 
 # Files of fewer rows than the second number are one row group even if they are sorted.
 GROUP_ROWS, DECISIVE_ROWS = 1_048_576, 131_072
@@ -89,6 +98,52 @@ def is_noise(column: pa.ChunkedArray, codec: str) -> bool:
     """Whether a sample of numbers, as `unique_columns` has them, hardly shrinks by compression."""
     sample = column.slice(0, _SAMPLE).to_numpy().tobytes()
     return len(pa.Codec(codec.lower()).compress(sample, asbytes=True)) > _LEAST_SAVED * len(sample)
+
+
+def paths_with_statistics(schema: pa.Schema, rows: pa.Table | None = None) -> bool | list[str]:
+    """The paths of columns that have statistics in Parquet, as Arrow's writer takes them.
+
+    Statistics leave NaN out, and other readers pass over row groups whose bounds seem to exclude a
+    value: where NaN is the greatest number, they lose rows. So columns of floats have statistics
+    only if these ``rows``, which are all of the file, have no NaN.
+
+    Examples
+    --------
+    >>> sales = pa.table({"SALES": [0.5, float("nan")], "UNITS": [1, 2]})
+    >>> paths_with_statistics(sales.schema, sales), paths_with_statistics(sales.schema, sales[:1])
+    (['UNITS'], True)
+    """
+    hidden = {
+        field.name
+        for field in schema
+        if may_have_nan(field.type) and (rows is None or _has_nan(rows.column(field.name)))
+    }
+    if not hidden:
+        return True
+    owners = np.repeat(np.array(schema.names, dtype=object), [_number_of_leaves(t) for t in schema.types])
+    return [path for path, owner in zip(leaf_paths(schema), owners, strict=True) if owner not in hidden]
+
+
+def may_have_nan(data_type: pa.DataType) -> bool:
+    """Whether values of a type, or parts of them, are floats."""
+    if pa.types.is_dictionary(data_type):
+        return may_have_nan(data_type.value_type)
+    if pa.types.is_nested(data_type):
+        return any(may_have_nan(data_type.field(i).type) for i in range(data_type.num_fields))
+    return bool(pa.types.is_floating(data_type))
+
+
+def _has_nan(column: pa.ChunkedArray) -> bool:
+    """Whether there is NaN; of columns that are no plain floats, whether there may be."""
+    if not pa.types.is_floating(column.type) or pa.types.is_float16(column.type):
+        return len(column) > column.null_count
+    return bool(pc.any(pc.is_nan(column)).as_py())
+
+
+def _number_of_leaves(data_type: pa.DataType) -> int:
+    if not pa.types.is_nested(data_type):
+        return 1
+    return sum(_number_of_leaves(data_type.field(i).type) for i in range(data_type.num_fields))
 
 
 def leaf_paths(schema: pa.Schema) -> list[str]:

@@ -25,6 +25,7 @@ from kartothek_cube.core.arrow.sort_keys import IntArray
 from kartothek_cube.core.expressions.evaluate import Bounds
 from kartothek_cube.core.expressions.predicates import columns_of
 from kartothek_cube.core.io.file_format import DATA_SUFFIX
+from kartothek_cube.core.io.parquet_layout import may_have_nan
 from kartothek_cube.core.io.parquet_source import open_file
 from kartothek_cube.core.io.reader import FileRequest
 from kartothek_cube.core.metadata.naming import unquote
@@ -67,6 +68,12 @@ _OPTIONS = {
     "recursiveFileLookup": "false",
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
+}
+# Statistics of other writers, and of this library before 0.2, leave NaN out, and dictionaries tell
+# -0.0 from 0.0: Spark would pass over row groups with rows that its filters select.
+_FLOAT_OPTIONS = {
+    f"parquet.filter.{part}.enabled": "false"
+    for part in ("stats", "dictionary", "columnindex", "bloom", "record-level")
 }
 # Spark takes longer for the plan of so many scans than for reading.
 _MOST_SCANS = 32
@@ -372,7 +379,8 @@ def _read(session: SparkSession, scan: Scan, files: Sequence[str], used: pa.Sche
     inside = [field for name, field in fields.items() if name not in scan.nulls and name not in constants]
     # Spark would guess the type of a folder's column that it is not told.
     folders = [st.StructField(c, st.StringType()) for c in scan.folders if c not in fields or c in constants]
-    reader = session.read.options(**_OPTIONS).schema(st.StructType([*inside, *folders]))
+    options = _OPTIONS | (_FLOAT_OPTIONS if any(map(may_have_nan, used.types)) else {})
+    reader = session.read.options(**options).schema(st.StructType([*inside, *folders]))
     if scan.base:
         reader = reader.option("basePath", scan.base)
     frame = reader.parquet(*files)

@@ -122,6 +122,40 @@ def test_spark_prunes_columns_files_and_row_groups(spark, stored, reader):
     assert len(reader(native=True, predicates=[[("q", ">", 2)]]).inputFiles()) == 2
 
 
+NAN_FILTERS = ["v1 > 1", "v1 >= 2", "v1 = double('NaN')", "v1 <> 0.5", "NOT (v1 <= 1)", "v1 IN (double('NaN'), 7)"]
+
+
+def rewrite_with_statistics(store_url):
+    """As other writers, and this library before, write floats."""
+    for path in Path(store_url.removeprefix("hfs://")).rglob("*.parquet"):
+        rows = pq.read_table(path, partitioning=None)
+        if "v1" not in rows.column_names:  # an index
+            continue
+        pq.write_table(rows, path, row_group_size=2)
+        assert pq.read_metadata(path).row_group(0).column(rows.column_names.index("v1")).is_stats_set
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_spark_loses_no_rows_with_nan_nor_negative_zeros(spark, store_url, reader, is_older):
+    values = [0.5, float("nan"), N, 1.5, float("nan"), 0.25, -0.0, -0.0]
+    rows = pa.table({"x": range(8), "v1": values, "v2": pa.array(values, pa.float32())})
+    store_dataframes_as_dataset(store_url, "one", [rows])
+    if is_older:
+        rewrite_with_statistics(store_url)
+    found, expected = reader(native=True), reader()
+    for condition in [*NAN_FILTERS, "v1 = 0.0", "v1 IN (0.0, 7)", "v1 < 0.1"]:
+        for text in (condition, condition.replace("v1", "v2")):
+            assert rows_of(found.where(text)) == rows_of(expected.where(text)), text
+
+
+def test_sparks_own_reader_alone_finds_rows_with_nan_in_our_files(spark, store_url):
+    rows = pa.table({"x": range(5), "v1": [0.5, float("nan"), N, 0.75, float("nan")]})
+    store_dataframes_as_dataset(store_url, "one", [rows])
+    frame = spark.read.parquet(*map(str, Path(store_url.removeprefix("hfs://")).rglob("*.parquet")))
+    for condition in NAN_FILTERS:
+        assert {row.x for row in frame.where(condition).collect()} >= {1, 4}, condition
+
+
 def test_many_files_are_found_without_a_job_of_spark(spark, store_url, reader):
     from concurrent.futures import ThreadPoolExecutor
 
@@ -385,6 +419,17 @@ def test_without_statistics_several_files_of_a_partition_are_refused(spark, stor
         append_to_cube(pa.table({"x": [2], "p": [0], "v1": [3]}), cube, store_url)
     with pytest.raises(Unsupported, match="1 partitions"):
         query_cube_spark(cube, store_url, native=True)
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_query_loses_no_rows_with_nan(spark, store_url, is_older):
+    cube = Cube(["x"], ["p"], "numbers")
+    build_cube(pa.table({"x": [1, 2, 3], "p": [0, 0, 0], "v1": [0.5, float("nan"), N]}), cube, store_url)
+    if is_older:
+        rewrite_with_statistics(store_url)
+    found, expected = (query_cube_spark(cube, store_url, native=native, spark=spark) for native in (True, False))
+    for condition in NAN_FILTERS:
+        assert rows_of(found.where(condition)) == rows_of(expected.where(condition)), condition
 
 
 @pytest.mark.parametrize("given", [{"partition_by": "i1"}, {"changed_since": "x"}, {"blocksize": 1}])

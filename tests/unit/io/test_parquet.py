@@ -56,6 +56,63 @@ def test_files_are_as_kartothek_writes_them():
     assert "microseconds" in str(metadata.schema.column(1).logical_type)
 
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("values", "data_type", "has_statistics"),
+    [
+        ([0.5, NAN, None], pa.float64(), False),
+        ([0.5, NAN], pa.float32(), False),
+        ([0.5, NAN], pa.float16(), False),
+        ([[0.5, NAN], None], pa.list_(pa.float64()), False),
+        ([{"a": NAN, "b": [1]}], pa.struct([("a", pa.float64()), ("b", pa.list_(pa.int64()))]), False),
+        ([0.5, None], pa.float64(), True),
+        ([None, None], pa.float64(), True),
+        ([[1]], pa.list_(pa.int64()), True),
+    ],
+    ids=str,
+)
+def test_column_chunks_with_nan_have_no_statistics(values, data_type, has_statistics):
+    is_half = pa.types.is_float16(data_type)  # which Arrow 18 makes of NumPy's floats alone
+    column = pa.array(np.array(values, np.float16)) if is_half else pa.array(values, data_type)
+    table = pa.table({"x": range(len(values)), "v1": column, "v2": ["a"] * len(values)})
+    for encoded in (ParquetFormat().encode(table), AdaptiveParquetFormat().encode(table)):
+        metadata = pq.read_metadata(pa.BufferReader(encoded))
+        columns = [metadata.row_group(0).column(j) for j in range(metadata.num_columns)]
+        found = {c.path_in_schema: c.is_stats_set for c in columns}
+        assert set(found.values()) == {True} or not has_statistics
+        assert {path for path, is_set in found.items() if is_set} >= {"x", "v2"}
+        assert any(is_set for path, is_set in found.items() if path.startswith("v1")) == has_statistics
+
+
+def test_floats_that_come_piece_by_piece_have_no_statistics_since_nan_may_follow():
+    pieces = [pa.table({"x": [1], "v1": [0.5]}), pa.table({"x": [2], "v1": [NAN]})]
+    sink = pa.BufferOutputStream()
+    ParquetFormat(chunk_size=1).write_stream(pieces, pieces[0].schema, sink)
+    metadata = pq.read_metadata(pa.BufferReader(sink.getvalue()))
+    found = [[metadata.row_group(g).column(j).is_stats_set for j in (0, 1)] for g in (0, 1)]
+    assert found == [[True, False]] * 2
+
+
+@pytest.mark.parametrize("condition", ["v1 > 1", "v1 = 'nan'", "NOT (v1 <= 1)", "v1 <> 1.5", "v1 >= 0.75"])
+def test_duckdb_finds_rows_with_nan_in_our_files(tmp_path, condition):
+    duckdb = pytest.importorskip("duckdb")
+    rows = pa.table({"v1": [0.5, NAN, None]})
+    (tmp_path / "v1.parquet").write_bytes(ParquetFormat().encode(rows))
+    found = duckdb.sql(f"SELECT * FROM read_parquet('{tmp_path}/v1.parquet') WHERE {condition}").fetchall()
+    assert str(found) == str(duckdb.sql(f"SELECT * FROM rows WHERE {condition}").fetchall())
+    assert "nan" in str(found)
+
+
+def test_arrows_dataset_finds_rows_with_nan_in_our_files(tmp_path):
+    import pyarrow.dataset as ds
+
+    (tmp_path / "v1.parquet").write_bytes(ParquetFormat().encode(pa.table({"v1": [0.5, NAN]})))
+    found = ds.dataset(tmp_path / "v1.parquet").to_table(filter=ds.field("v1") != 0.5)
+    assert str(found.column("v1").to_pylist()) == "[nan]"
+
+
 def test_size_of_row_groups_and_codec():
     metadata = pq.read_metadata(pa.BufferReader(ParquetFormat("ZSTD", 2).encode(pa.table({"x": range(5)}))))
     assert [metadata.row_group(g).num_rows for g in range(3)] == [2, 2, 1]
