@@ -25,6 +25,7 @@ from kartothek_cube.cube.verbs.copy import copy_cube_on
 from kartothek_cube.cube.verbs.delete import delete_cube_on
 from kartothek_cube.cube.verbs.stats import collect_stats_on
 from kartothek_cube.spark.executor import SparkExecutor, spark_executor
+from kartothek_cube.spark.session import session_by_keyword
 from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, IntoTxn, StoreLike, UserMetadata
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def _open(
     return spark_executor(verb, subject, list(zip(stores, given, strict=True)), spark, parallelism), stores
 
 
+@session_by_keyword
 def delete_cube_spark(
     cube: Cube | str,
     store: StoreLike,
@@ -81,6 +83,7 @@ def delete_cube_spark(
         delete_cube_on(executor, cube, opened, datasets)
 
 
+@session_by_keyword
 def copy_cube_spark(
     cube: Cube | str,
     src_store: StoreLike,
@@ -119,6 +122,7 @@ def copy_cube_spark(
         copy_cube_on(executor, cube, source, target, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
 
 
+@session_by_keyword
 def collect_stats_spark(
     cube: Cube | str,
     store: StoreLike,
@@ -152,6 +156,7 @@ def collect_stats_spark(
         return collect_stats_on(executor, cube, opened, datasets, as_of)
 
 
+@session_by_keyword
 def cleanup_cube_spark(
     cube: Cube | str,
     store: StoreLike,
@@ -185,6 +190,7 @@ def cleanup_cube_spark(
         return cleanup_cube_on(executor, cube, opened, dry_run=dry_run)
 
 
+@session_by_keyword
 def compact_cube_spark(
     cube: Cube | str,
     store: StoreLike,
@@ -242,6 +248,7 @@ def compact_cube_spark(
         )
 
 
+@session_by_keyword
 def remove_partitions_spark(
     cube: Cube | str,
     store: StoreLike,

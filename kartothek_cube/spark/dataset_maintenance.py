@@ -25,6 +25,7 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.verbs.compact import compact_dataset_on
 from kartothek_cube.spark.executor import SparkExecutor, spark_executor
+from kartothek_cube.spark.session import session_by_keyword
 from kartothek_cube.typing import AsOf, Columns, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def _open(
     return executor, source.store if factory is None else None
 
 
+@session_by_keyword
 def delete_dataset_spark(
     dataset_uuid: str | None = None,
     store: StoreLike | None = None,
@@ -90,6 +92,7 @@ def delete_dataset_spark(
         delete_dataset_on(executor, dataset_uuid, opened, factory)
 
 
+@session_by_keyword
 def copy_dataset_spark(
     source_dataset_uuid: str,
     store: StoreLike,
@@ -129,6 +132,7 @@ def copy_dataset_spark(
         return copy_dataset_on(executor, source_dataset_uuid, source, target_dataset_uuid, target, overwrite=overwrite)
 
 
+@session_by_keyword
 def garbage_collect_dataset_spark(
     dataset_uuid: str | None = None,
     store: StoreLike | None = None,
@@ -163,6 +167,7 @@ def garbage_collect_dataset_spark(
         return garbage_collect_dataset_on(executor, dataset_uuid, opened, factory, dry_run=dry_run)
 
 
+@session_by_keyword
 def build_dataset_indices_spark(
     store: StoreLike | None,
     dataset_uuid: str | None,
@@ -198,6 +203,7 @@ def build_dataset_indices_spark(
         return build_dataset_indices_on(executor, opened, dataset_uuid, columns, factory)
 
 
+@session_by_keyword
 def collect_dataset_metadata_spark(
     store: StoreLike | None = None,
     dataset_uuid: str | None = None,
@@ -237,6 +243,7 @@ def collect_dataset_metadata_spark(
         )
 
 
+@session_by_keyword
 def hash_dataset_spark(
     store: StoreLike | None = None,
     dataset_uuid: str | None = None,
@@ -275,6 +282,7 @@ def hash_dataset_spark(
         return hash_dataset_on(executor, opened, dataset_uuid, subset, group_key, table, predicates, factory, as_of)
 
 
+@session_by_keyword
 def compact_dataset_spark(
     dataset_uuid: str | None = None,
     store: StoreLike | None = None,
@@ -328,6 +336,7 @@ def compact_dataset_spark(
         )
 
 
+@session_by_keyword
 def delete_rows_spark(
     dataset_uuid: str,
     store: StoreLike,

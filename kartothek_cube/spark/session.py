@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from numbers import Integral
 from threading import Thread, current_thread
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from kartothek_cube.errors import InvalidInput, InvalidType
@@ -24,6 +26,7 @@ __all__ = [
     "is_connect",
     "is_sail",
     "named",
+    "session_by_keyword",
     "session_of",
     "shown",
     "summed",
@@ -31,12 +34,74 @@ __all__ = [
     "watching",
 ]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 Watch: TypeAlias = Callable[[], tuple[int, int]]
 """Returns the numbers of finished and of all tasks; (0, 0) as long as none is known."""
 
 # Spark's default. Some vendors set "auto" instead of a number.
 _SHUFFLE_PARTITIONS = 200
 _DESCRIPTION, _INTERRUPT = "spark.job.description", "spark.job.interruptOnCancel"
+
+
+_FRAMES = ("data", "df")  # what verbs that write call their data frame, which comes first
+
+
+def session_by_keyword(verb: Callable[P, T]) -> Callable[P, T]:
+    """A verb that refuses a session, or its data frame, in the place of another argument.
+
+    Raises
+    ------
+    InvalidType
+        With the call as it would be right.
+    """
+
+    @wraps(verb)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        _check_places(verb, args, kwargs)
+        return verb(*args, **kwargs)
+
+    return checked
+
+
+def _check_places(verb: Callable[..., object], args: Sequence[object], named: Mapping[str, object]) -> None:
+    others = {name: value for name, value in named.items() if name != "spark" and not _is_session(value)}
+    rest = [value for value in args if not _is_session(value)]
+    has_session = len(rest) + len(others) < len(args) + len(named.keys() - {"spark"})
+    places = [p.name for p in inspect.signature(verb).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    takes_frame = places[0] in _FRAMES and places[0] not in named
+    astray = [value for value in rest[1:] if _has_frame(value)] if takes_frame and not _has_frame(rest[:1]) else []
+    if not has_session and not astray:
+        return
+    found = ["the session is the keyword spark="] if has_session else []
+    if astray:
+        rest = [astray[0], *(value for value in rest if value is not astray[0])]
+        found.append(f"{places[0]}, the data frame, comes first")
+    call = [_argument(name, value) for name, value in zip(places, rest, strict=False)]
+    call += [f"{name}={_argument(name, value)}" for name, value in others.items()]
+    call += ["spark=spark"] if has_session or "spark" in named else []
+    name = verb.__name__
+    raise InvalidType(f"{name}: {' and '.join(found)}. The call is {name}({', '.join(call)}).")
+
+
+def _is_session(value: object) -> bool:
+    # By name: classic and Connect have a class each, and importing that of Connect needs gRPC.
+    return any(c.__name__ == "SparkSession" and c.__module__.startswith("pyspark.") for c in type(value).__mro__)
+
+
+def _has_frame(value: object) -> bool:
+    """Whether this is a data frame of Spark, or holds one."""
+    values = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
+    return any(hasattr(each, "mapInArrow") for each in values)
+
+
+def _argument(place: str, value: object) -> str:
+    """An argument as it stands in a call: a short plain value, else the name of its place."""
+    text = repr(value)
+    # The text of a store may have credentials.
+    is_plain = value is None or (isinstance(value, (str, int, float, list)) and not _has_frame(value))
+    return text if is_plain and len(text) <= 60 and "://" not in text and "store" not in place else place
 
 
 def find_session(given: SparkSession | None) -> SparkSession:

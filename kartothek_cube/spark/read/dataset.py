@@ -27,7 +27,7 @@ from kartothek_cube.core.text import pluralize
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.spark.actions import Job
 from kartothek_cube.spark.read.shuffle import ShufflePlan, run_regrouped
-from kartothek_cube.spark.session import cores, find_session
+from kartothek_cube.spark.session import cores, find_session, session_by_keyword
 from kartothek_cube.spark.tasks import known_sizes, pack, run_packed, sampled_bytes, task_count
 from kartothek_cube.spark.types import to_spark, wire_schema
 from kartothek_cube.typing import AsOf, Columns, ColumnsByTable, IntoPredicates, StoreLike
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["read_dataset_as_spark"]
 
 
+@session_by_keyword
 def read_dataset_as_spark(
     dataset_uuid: str | None = None,
     store: StoreLike | None = None,

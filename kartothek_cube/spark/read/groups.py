@@ -18,7 +18,7 @@ from kartothek_cube.cube.query.groups import Group
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError
 from kartothek_cube.spark.read.shuffle import Call, job_of, run_grouped
-from kartothek_cube.spark.session import cores, find_session
+from kartothek_cube.spark.session import cores, find_session, session_by_keyword
 from kartothek_cube.spark.tasks import pack, run_packed, task_count
 from kartothek_cube.spark.types import arrow_schema, to_spark, wire_schema
 from kartothek_cube.typing import Columns, CubeState, GroupFunction, GroupKey, IntoConditions, IntoDatasets, StoreLike
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["map_cube_groups"]
 
 
+@session_by_keyword
 def map_cube_groups(
     func: GroupFunction,
     schema: str | StructType | pa.Schema,

@@ -16,7 +16,7 @@ from kartothek_cube.cube.execute.run import shares_seed_files
 from kartothek_cube.cube.query.groups import Group
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.spark.read.shuffle import job_of, run_grouped
-from kartothek_cube.spark.session import cores, find_session
+from kartothek_cube.spark.session import cores, find_session, session_by_keyword
 from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, sizes_of_groups, task_count
 from kartothek_cube.spark.types import to_spark, wire_schema
 from kartothek_cube.typing import Columns, CubeState, IntoConditions, IntoDatasets, StoreLike
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["query_cube_spark"]
 
 
+@session_by_keyword
 def query_cube_spark(
     cube: Cube | str,
     store: StoreLike,

@@ -28,7 +28,7 @@ from kartothek_cube.cube.write.duplicates import check_duplicates
 from kartothek_cube.cube.write.plan import CubeWrite, plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.errors import InvalidType
 from kartothek_cube.spark.actions import Job
-from kartothek_cube.spark.session import cores, session_of, shown
+from kartothek_cube.spark.session import cores, session_by_keyword, session_of, shown
 from kartothek_cube.spark.types import Timestamps, frame_schema
 from kartothek_cube.spark.write.distribution import buckets_on_record, make_layout
 from kartothek_cube.spark.write.rows import CubeRows
@@ -51,6 +51,7 @@ class _Job:
     target: Target
 
 
+@session_by_keyword
 def build_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
     cube: Cube,
@@ -148,6 +149,7 @@ def build_cube_from_spark(
         return _run("build", job, write, shuffle, num_buckets, bucket_by)
 
 
+@session_by_keyword
 def extend_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
     cube: Cube | str,
@@ -194,6 +196,7 @@ def extend_cube_from_spark(
         return _run("extend", job, write, shuffle, num_buckets, bucket_by)
 
 
+@session_by_keyword
 def append_to_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
     cube: Cube | str,
@@ -233,6 +236,7 @@ def append_to_cube_from_spark(
         return _run("append to", job, write, shuffle, num_buckets, bucket_by)
 
 
+@session_by_keyword
 def update_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
     cube: Cube | str,

@@ -35,7 +35,7 @@ from kartothek_cube.core.write.partitioner import derived_in
 from kartothek_cube.core.write.prepare import WriteRequest, prepare
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.spark.actions import Job
-from kartothek_cube.spark.session import cores, session_of, shown
+from kartothek_cube.spark.session import cores, session_by_keyword, session_of, shown
 from kartothek_cube.spark.types import Timestamps, frame_schema
 from kartothek_cube.spark.write.distribution import buckets_on_record, make_layout, with_derived_columns
 from kartothek_cube.spark.write.rows import DatasetRows, checked_schemas
@@ -63,6 +63,7 @@ class _Input:
     parallelism: int | None
 
 
+@session_by_keyword
 def store_dataset_from_spark(
     df: DataFrame,
     store: StoreLike,
@@ -208,6 +209,7 @@ def store_dataset_from_spark(
         return source.committed(commit_staged(source.store, _staged("store", source, request, rows), arguments, rules))
 
 
+@session_by_keyword
 def update_dataset_from_spark(
     df: DataFrame | None,
     store: StoreLike | None = None,

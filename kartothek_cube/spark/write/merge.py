@@ -52,7 +52,7 @@ from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 from kartothek_cube.spark.actions import Job, collect, decode_error, encode_error
 from kartothek_cube.spark.executor import spark_executor
 from kartothek_cube.spark.python_worker import spilling_beside_spark
-from kartothek_cube.spark.session import session_of, shown
+from kartothek_cube.spark.session import session_by_keyword, session_of, shown
 from kartothek_cube.spark.tasks import TASKS_PER_CORE, as_task
 from kartothek_cube.spark.types import Timestamps, conform, frame_schema, spark_schema
 from kartothek_cube.spark.write.blocks import sorted_pieces, take_until
@@ -71,6 +71,7 @@ _HASHES = 2**31 - 1
 _SHARES = 4
 
 
+@session_by_keyword
 def merge_dataset_from_spark(
     df: DataFrame,
     store: StoreLike,
