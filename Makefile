@@ -23,7 +23,7 @@ endif
 OLDEST := .venv-oldest
 ORCHESTRATION := .venv-orchestration
 SAIL := .venv-sail
-PIP_INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
+INSTALL := scripts/install.sh
 QUICK := -m "not spark and not slow and not interop and not servers"
 UNIT := --ignore tests/unit/support tests/unit tests/test_layers.py tests/test_shape.py
 PLAIN := $(addprefix tests/unit/,io metadata scan cube/execute) tests/unit/runtime/test_fast_paths.py tests/golden
@@ -64,52 +64,57 @@ $(VENV)/bin/python:
 $(VENV)/.full $(VENV)/.bench $(VENV)/.demo $(VENV)/.quick $(VENV)/.release $(SAIL)/.sail: export PYTHONWARNINGS := ignore
 
 $(VENV)/.full: pyproject.toml | $(VENV)/bin/python
-	$(VENV)/$(PIP_INSTALL) --upgrade pip
-	$(VENV)/$(PIP_INSTALL) --editable '.[dev]'
+	$(INSTALL) $(VENV) --editable '.[dev]'
 	touch $(VENV)/.demo $(VENV)/.quick $@
 
 $(VENV)/.bench: pyproject.toml | $(VENV)/bin/python
-	$(VENV)/$(PIP_INSTALL) --upgrade pip
-	$(VENV)/$(PIP_INSTALL) --editable '.[bench]'
+	$(INSTALL) $(VENV) --editable '.[bench]'
 	touch $(VENV)/.full $(VENV)/.demo $(VENV)/.quick $@
 
 $(VENV)/.release: pyproject.toml | $(VENV)/bin/python
-	$(VENV)/$(PIP_INSTALL) --upgrade pip
-	$(VENV)/$(PIP_INSTALL) --editable '.[release]'
+	$(INSTALL) $(VENV) --editable '.[release]'
 	touch $(VENV)/.quick $@
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
-	$(VENV)/$(PIP_INSTALL) --upgrade pip
-	$(VENV)/$(PIP_INSTALL) --editable '.[demo]'
+	$(INSTALL) $(VENV) --editable '.[demo]'
 	touch $@
 
 $(VENV)/.quick: pyproject.toml | $(VENV)/bin/python
-	$(VENV)/$(PIP_INSTALL) --upgrade pip
-	$(VENV)/$(PIP_INSTALL) --editable '.[quick]'
+	$(INSTALL) $(VENV) --editable '.[quick]'
 	touch $@
 
 $(OLDEST)/.quick: pyproject.toml scripts/oldest.py
 	$(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/$(PIP_INSTALL) --upgrade pip
 	$(PYTHON) scripts/oldest.py pyproject.toml > $(OLDEST)/constraints.txt
-	$(OLDEST)/$(PIP_INSTALL) --constraint $(OLDEST)/constraints.txt --editable '.[quick,daft]'
+	$(INSTALL) $(OLDEST) --constraint $(OLDEST)/constraints.txt --editable '.[quick,daft]'
 	touch $@
 
 $(SAIL)/.sail: pyproject.toml
 	$(PYTHON) -m venv $(SAIL)
-	$(SAIL)/$(PIP_INSTALL) --upgrade pip
-	$(SAIL)/$(PIP_INSTALL) --editable '.[test-sail]'
+	$(INSTALL) $(SAIL) --editable '.[test-sail]'
 	touch $@
 
 .venv-spark%/.quick: pyproject.toml
 	$(PYTHON) -m venv .venv-spark$*
-	.venv-spark$*/$(PIP_INSTALL) --upgrade pip
-	.venv-spark$*/$(PIP_INSTALL) --editable '.[quick,java]' 'pyspark==$*.*'
+	$(INSTALL) .venv-spark$* --editable '.[quick,java]' 'pyspark==$*.*'
 	touch $@
 
 .PHONY: test
 test: $(VENV)/.full ## every test, newest versions, with Spark and the real kartothek
 	$(VENV)/bin/python -m pytest -n $(WORKERS) $(ARGS)
+
+# What the other steps have shown in short runs alone: all cases on every version, all examples, long runs.
+.PHONY: test-exhaustive
+test-exhaustive: $(VENV)/.full $(VENV)/.release ## what `make test` leaves out, in hours: all cases, models and seeds, every version, Sail, the distributions, long soaks
+	HYPOTHESIS_PROFILE=exhaustive $(VENV)/bin/python -m pytest -n $(WORKERS) --exhaustive $(ARGS)
+	$(MAKE) test-oldest
+	for version in 4.1 4.2; do $(MAKE) test-spark SPARK=$$version || exit 1; done
+	$(MAKE) test-plain test-sail test-orchestration dist
+	$(MAKE) soak SOAK_SECONDS=60
+
+.PHONY: mutants
+mutants: $(VENV)/.full ## whether the tests notice sixty faults in the package; ARGS="--only 3 7" for some of them
+	$(VENV)/bin/python -m tests.mutants $(ARGS)
 
 .PHONY: test-quick
 test-quick: $(VENV)/.quick ## the tests without Spark and other libraries' environments; PYTHON=python3.13 for another interpreter
@@ -177,8 +182,7 @@ bench: $(VENV)/.bench ## the benchmarks, each against its peers on the same file
 
 $(ORCHESTRATION)/.complete: pyproject.toml examples/orchestration/requirements.txt
 	test -x $(ORCHESTRATION)/bin/python || $(PYTHON) -m venv $(ORCHESTRATION)
-	$(ORCHESTRATION)/$(PIP_INSTALL) --upgrade pip
-	$(ORCHESTRATION)/$(PIP_INSTALL) --editable . pytest -r examples/orchestration/requirements.txt
+	$(INSTALL) $(ORCHESTRATION) --editable . pytest -r examples/orchestration/requirements.txt
 	touch $@
 
 .PHONY: test-orchestration

@@ -24,15 +24,17 @@ pytest.register_assert_rewrite("tests.support")
 
 from tests.support import servers  # noqa: E402
 from tests.support.spark_sessions import prepare, started  # noqa: E402
+from tests.support.thoroughness import EXHAUSTIVE  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-# `ci` gives the same examples in every run, `short` the first of them; `fuzz` looks for new ones:
-# HYPOTHESIS_PROFILE=fuzz
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=50)
+# `ci` gives the same examples in every run, `short` the first of them, `exhaustive` more;
+# `fuzz` looks for new ones: HYPOTHESIS_PROFILE=fuzz
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=25)
+hypothesis.settings.register_profile("exhaustive", derandomize=True, deadline=None, database=None, max_examples=100)
 hypothesis.settings.register_profile("short", derandomize=True, deadline=None, database=None, max_examples=10)
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
@@ -69,7 +71,12 @@ TOGETHER = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The short form of the suite."""
+    """The short form of the suite, and the long one."""
+    parser.addoption(
+        "--exhaustive",
+        action="store_true",
+        help="also the tests and cases that only `make test-exhaustive` runs",
+    )
     parser.addoption(
         "--thin",
         type=int,
@@ -80,7 +87,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the markers known that only fixtures of this file give."""
+    """Make the markers known that only fixtures of this file give, and say how thorough to be."""
+    if config.getoption("--exhaustive"):
+        os.environ[EXHAUSTIVE] = "1"
     config.addinivalue_line(
         "markers",
         "servers: talks to the server of an object store that runs as a process of its own (given by its fixture)",
@@ -113,16 +122,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("interop"):
             # What these tests are about: both libraries write by turns.
             item.add_marker(pytest.mark.filterwarnings("ignore::kartothek_cube.errors.ForeignWriterWarning"))
-    _thin(config, items, config.getoption("--thin"))
+    _thin(config, items)
 
 
-def _thin(config: pytest.Config, items: list[pytest.Item], step: int) -> None:
-    """Leave out cases of parametrised tests; of every test at least one stays."""
+def _thin(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is exhaustive, and cases of parametrised tests; of each at least one stays."""
+    thin, is_exhaustive = config.getoption("--thin"), config.getoption("--exhaustive")
     seen: Counter[str] = Counter()
     kept, left_out = [], []
     for item in items:
-        name = item.nodeid.partition("[")[0]
-        (left_out if seen[name] % step else kept).append(item)
+        name, every = item.nodeid.partition("[")[0], item.get_closest_marker("every")
+        step = thin if is_exhaustive or every is None else max(thin, every.args[0])
+        is_left_out = seen[name] % step or (item.get_closest_marker("exhaustive") and not is_exhaustive)
+        (left_out if is_left_out else kept).append(item)
         seen[name] += 1
     if left_out:
         config.hook.pytest_deselected(items=left_out)

@@ -65,11 +65,13 @@ PARAMETERS = [
 ]
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize(("case", "size"), PARAMETERS)
 def test_a_verb_calls_a_store_that_is_new_to_it_as_often_as_the_page_says(case, size):
     assert called(case, size, warm=False) == expected(case.cold, size)
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize(("case", "size"), PARAMETERS)
 def test_a_verb_calls_a_store_that_it_knows_as_often_as_the_page_says(case, size):
     assert called(case, size, warm=True) == expected(case.warm or case.cold, size)

@@ -30,6 +30,7 @@ def test_planning_is_compared_and_a_missing_peer_is_named(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("script", ["cube", "limit", "sql", "changes", "writing", "growth", "imports"])
 def test_script_runs(script, tmp_path):
     pytest.importorskip("polars")
@@ -38,6 +39,7 @@ def test_script_runs(script, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_tables_are_compared_and_their_long_life_is_drawn(tmp_path):
     pytest.importorskip("polars")
     rows = rows_of("tables", tmp_path)

@@ -197,6 +197,7 @@ spark.stop()
 
 
 @pytest.mark.spark
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("session", ["classic", "connect"])
 def test_spark_finds_the_data_source_in_the_wheel_by_its_name(bare, tmp_path, session):
     pytest.importorskip("pyspark", reason="not installed: pyspark")

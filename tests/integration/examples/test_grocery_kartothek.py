@@ -11,7 +11,7 @@ import pytest
 
 from kartothek_cube import C, open_cube, query_cube
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.exhaustive]
 
 QUERIES = {
     "everything": "{}",

@@ -10,7 +10,7 @@ import pytest
 
 from kartothek_cube.api.dataset import history, read_table_arrow
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.exhaustive]
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "streaming.py"
 

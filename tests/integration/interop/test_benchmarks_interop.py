@@ -11,7 +11,7 @@ from tests.support.benchmarks import rows_of
 if TYPE_CHECKING:
     from tests.integration.interop.environments import Runner
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 
 def test_kartothek_takes_its_turns(run_kartothek: Runner, tmp_path):

@@ -72,6 +72,7 @@ def test_every_behaviour_on_spark_connect(tmp_path):
     assert run("connect_driver.py", tmp_path) == len(behaviours()) + JOBS + NATIVE
 
 
+@pytest.mark.exhaustive
 def test_every_behaviour_and_every_failure_with_executors_of_their_own(tmp_path):
     before = installed("pyspark")
     assert run("local_cluster_driver.py", tmp_path) == len(behaviours()) + len(FAILURES)

@@ -32,6 +32,7 @@ from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import AlreadyExists
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash
 from tests.caches import forget
+from tests.support.thoroughness import crash_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -271,7 +272,7 @@ def finished(name: str) -> tuple[dict[str, bytes], int]:
 @cache
 def crashed(name: str) -> tuple[dict[str, bytes], ...]:
     """What is there after a crash before and after each call."""
-    return tuple(contents(crash(name, n, kind)) for n in range(finished(name)[1]) for kind in ("crash", "crash_after"))
+    return tuple(contents(crash(name, n, kind)) for n, kind in crash_points(finished(name)[1]))
 
 
 def crash(name: str, n: int, kind: Any) -> MemoryStore:

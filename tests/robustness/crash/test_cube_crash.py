@@ -30,6 +30,7 @@ from kartothek_cube.cube.write.plan import plan_append
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, InvalidInput, MultiTableCommitAborted
 from kartothek_cube.testing.stores import FaultyStore, InjectedFault, SimulatedCrash
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, files, table, write_tables
+from tests.support.thoroughness import crash_points
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_pauses")]
 
@@ -101,12 +102,11 @@ def crash_at(n, kind):
 
 
 def every_crash(verb, make):
-    for n in range(calls_of(verb, make())):
-        for kind in ("crash", "crash_after"):
-            store = make()
-            with pytest.raises(SimulatedCrash):
-                verb(ColdStore(FaultyStore(store, crash_at(n, kind))))
-            yield store
+    for n, kind in crash_points(calls_of(verb, make())):
+        store = make()
+        with pytest.raises(SimulatedCrash):
+            verb(ColdStore(FaultyStore(store, crash_at(n, kind))))
+        yield store
 
 
 @pytest.mark.parametrize("name", VERBS)

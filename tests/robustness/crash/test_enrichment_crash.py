@@ -25,6 +25,7 @@ from kartothek_cube.api.cube import (
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.testing.stores import FaultyStore, SimulatedCrash
 from tests.support.cubes import CUBE, SEED, ColdStore, answers, contents, snapshot, table
+from tests.support.thoroughness import crash_points
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_pauses")]
 
@@ -73,12 +74,11 @@ def crash_at(n, kind):
 def every_crash(verb, make):
     counting = ColdStore(make())
     verb(counting)
-    for n in range(len(counting.calls)):
-        for kind in ("crash", "crash_after"):
-            store = make()
-            with pytest.raises(SimulatedCrash):
-                verb(ColdStore(FaultyStore(store, crash_at(n, kind))))
-            yield store
+    for n, kind in crash_points(len(counting.calls)):
+        store = make()
+        with pytest.raises(SimulatedCrash):
+            verb(ColdStore(FaultyStore(store, crash_at(n, kind))))
+        yield store
 
 
 @pytest.mark.parametrize("name", VERBS)

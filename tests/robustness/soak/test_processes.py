@@ -19,6 +19,7 @@ def test_rows_and_index_entries_of_all_processes_are_there(kind, tmp_path):
     assert report.commits == 24
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_on_a_server_of_s3(kind, s3_process):
@@ -39,11 +40,13 @@ def test_no_reader_beside_writers_of_four_datasets_sees_a_mixture(tmp_path):
     assert counts["query"] > 30
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_no_reader_sees_a_mixture_on_a_server_of_s3(s3_process, tmp_path):
     assert run_readers(url_of_s3(s3_process), tmp_path, reads=40)["query"] > 10
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @needs("azure.storage.blob")
 def test_no_reader_sees_a_mixture_on_azurite(azure_process, tmp_path):

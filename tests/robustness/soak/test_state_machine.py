@@ -16,18 +16,21 @@ DATASET_SEEDS = (1155, 1164, 1194, 5090, 5105, 10052, 10157, 90374, *range(24))
 CUBE_SEEDS = (4, 28, 1026, 1106, 70003, 70043, 70047, 70072, 70313, *range(200, 208))
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("seed", DATASET_SEEDS)
 def test_a_dataset_is_as_one_write_after_the_other_makes_it(seed):
     world = run_dataset(seed)
     assert world.scheduler.steps > 0
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("seed", range(16))
 def test_changes_of_rows_find_what_is_there_when_they_land(seed):
     world = run_rows(seed)
     assert world.scheduler.steps > 0
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("seed", CUBE_SEEDS)
 def test_a_cube_shows_each_write_in_all_of_its_datasets_or_in_none(seed):
     world = run_cube(seed)

@@ -1,0 +1,1 @@
+"""Whether the tests notice that the package is wrong: `make mutants`."""
