@@ -24,7 +24,15 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.engines.arrow_dataset import TableDataset
 from kartothek_cube.engines.catalog import find_table, list_tables
-from kartothek_cube.engines.differences import FUNCTION, DifferenceDataset, States, given_states, open_difference
+from kartothek_cube.engines.differences import (
+    COUNTS,
+    FUNCTIONS,
+    DifferenceDataset,
+    States,
+    function_of,
+    given_states,
+    open_difference,
+)
 from kartothek_cube.engines.statements import (
     Explained,
     arguments_of,
@@ -144,18 +152,23 @@ class StoreCatalog:
         if table is not None:
             self._inside.unregister(table.name)
 
-    def difference(self, name: str, states: States, conditions: IntoConditions = None) -> DifferenceDataset:
+    def difference(
+        self, name: str, states: States, conditions: IntoConditions = None, *, counted: bool = False
+    ) -> DifferenceDataset:
         """What changed between two states; the later one is by default that of the connection."""
         given: States = {**states, "until": states.get("until") or self._as_of}
-        return open_difference(name, self._store, self._options, conditions=conditions, **given)
+        found = open_difference(name, self._store, self._options, conditions=conditions, **given)
+        if counted:
+            return DifferenceDataset(COUNTS, lambda: [found.counts()])
+        return DifferenceDataset(found.schema, found.tables)
 
     def resolved(self, text: str, parameters: Mapping[str, object]) -> Resolved:
-        """A statement that reads variables of Python where it called the table function."""
-        _before, *pieces = split_calls(text, FUNCTION)
+        """A statement that reads variables of Python where it called a table function."""
+        _before, *pieces = split_calls(text, FUNCTIONS)
         if pieces and is_kept(text):
             raise InvalidInput(
-                f"{FUNCTION} is evaluated when a statement is run, so that no view, macro or prepared statement "
-                "can have it: create a table."
+                f"{function_of(pieces[0])} is evaluated when a statement is run, so that no view, macro or prepared "
+                "statement can have it: create a table."
             )
         variables, used = dict[str, DifferenceDataset](), set[str]()
         parts = [_before]
@@ -165,8 +178,8 @@ class StoreCatalog:
             given = {name: parameters[name] for name in wanted & parameters.keys()}
             name, states = given_states(call, arguments_of(self._inside, call, given))
             # A relation keeps the variable, and may itself be read beside another call.
-            variable = f"{FUNCTION} #{next(_NUMBERS)}"
-            variables[variable] = self.difference(name, states)
+            variable = f"{function_of(call)} #{next(_NUMBERS)}"
+            variables[variable] = self.difference(name, states, counted=function_of(call) == FUNCTIONS[1])
             parts += [f'"{variable}"', after]
         resolved = "".join(parts)
         done = used - parameters_of(self._inside, resolved) if used else used

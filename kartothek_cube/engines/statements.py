@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -140,15 +140,15 @@ def split(inside: duckdb.DuckDBPyConnection, text: str) -> list[str]:
     return texts if all(each.strip() for each in texts) and texts else [text]
 
 
-def split_calls(text: str, function: str) -> list[str]:
-    """A text before, at and after each call of a function: the calls are the odd pieces.
+def split_calls(text: str, functions: Collection[str]) -> list[str]:
+    """A text before, at and after each call of some functions: the calls are the odd pieces.
 
     Examples
     --------
-    >>> split_calls("FROM sales, range(f(2)) AS r -- range(1)", "range")
+    >>> split_calls("FROM sales, range(f(2)) AS r -- range(1)", ["range"])
     ['FROM sales, ', 'range(f(2))', ' AS r -- range(1)']
     """
-    if function not in text.lower():
+    if not any(function in text.lower() for function in functions):
         return [text]
     encoded = text.encode()  # DuckDB counts bytes
     # Older releases leave comments out: they go with the word before.
@@ -158,7 +158,7 @@ def split_calls(text: str, function: str) -> list[str]:
     for word, following in pairwise([*words, ""]):
         if len(pieces) % 2:
             named = _WORD.match(word) if following.startswith("(") else None
-            if named is not None and unquoted(named[0]).lower() == function:
+            if named is not None and unquoted(named[0]).lower() in functions:
                 pieces.append("")
             pieces[-1] += word
         else:

@@ -188,8 +188,9 @@ def connect(store: StoreLike, *, as_of: AsOf | None = None, options: Overrides |
     "sales++products"``. Where a prefix is also a uuid, the cube is meant; of a dataset with
     several tables, the one called ``table``, else the first. Tables are found when a statement
     names them, and ``information_schema.tables`` lists all of them. Columns and filters are pushed
-    down, results are streamed. The table function ``kartothek_changes('sales', since => …)``, and
-    the method ``changes``, compare two states. See the page *SQL and lazy frames*.
+    down, results are streamed. The table functions ``kartothek_changes('sales', since => …)`` and
+    ``kartothek_change_counts``, and the method ``changes``, compare two states. See the page *SQL
+    and lazy frames*.
 
     Parameters
     ----------

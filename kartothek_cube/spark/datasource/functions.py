@@ -1,47 +1,61 @@
 """Table functions of SQL: history, changes, files and plans of cubes and datasets.
 
-A function runs in one task, which opens the store.
+A function runs in one task, which opens the store. Where its columns depend on the arguments,
+Spark also asks for them while it plans.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
+from pyspark.sql.udtf import AnalyzeResult
 
-from kartothek_cube.core.arrow.difference import CHANGE_TYPE
-from kartothek_cube.core.dataset.changes import read_dataset_changes
 from kartothek_cube.core.dataset.history import history
 from kartothek_cube.core.dataset.scan_plan import plan_table_scan
 from kartothek_cube.core.expressions.conjunction import conditions_in
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.cube.members.discovery import cube_of, list_cube_prefixes, read_members, require_members
-from kartothek_cube.cube.verbs.describe_changes import describe_cube_changes
-from kartothek_cube.cube.verbs.discover import open_cube
+from kartothek_cube.cube.members.discovery import cube_of, list_cube_prefixes, read_members, require_members, valid_cube
+from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.verbs.history import cube_history
 from kartothek_cube.cube.verbs.query import plan_cube_query
-from kartothek_cube.errors import DatasetNotFound, InvalidInput, Unsupported
+from kartothek_cube.engines.differences import (
+    FUNCTIONS,
+    Difference,
+    check_no_key,
+    cube_difference,
+    dataset_difference,
+    member_difference,
+)
+from kartothek_cube.errors import InvalidInput, Unsupported
 from kartothek_cube.spark.actions import task_errors
 from kartothek_cube.spark.datasource.options import SourceOptions, absolute_store, dataset_uuid, parse_options
 from kartothek_cube.spark.datasource.plan import CubeView, view_of
-from kartothek_cube.spark.session import is_connect
+from kartothek_cube.spark.session import is_connect, is_sail
+from kartothek_cube.spark.types import spark_schema, to_spark, wire_schema
+from kartothek_cube.typing import Columns, CubeState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.udtf import AnalyzeArgument
 
-__all__ = ["Changes", "Cubes", "Explain", "Files", "History", "register_functions"]
+__all__ = ["ChangeCounts", "Changes", "Cubes", "Explain", "Files", "History", "register_functions"]
 
 Row: TypeAlias = tuple[object, ...]
+State: TypeAlias = str | dt.date | Mapping[str, str | None]
+"""A state of a cube or dataset, as an argument of SQL."""
 
 
 def _target(**arguments: object) -> SourceOptions:
@@ -78,8 +92,70 @@ class History:
                 yield tuple(row.get(column.split()[0]) for column in self.schema.split(", "))
 
 
+_CHANGES, _COUNTS = FUNCTIONS
+
+
+@dataclass
+class Pinned(AnalyzeResult):
+    """The columns of `Changes`, for Spark and for the task, and the one later state of a call."""
+
+    wire: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    until: CubeState | None = None
+
+
 class Changes:
-    """The function ``kartothek_changes``: how many rows came, changed and went, by dataset."""
+    """The function ``kartothek_changes``: the rows that came, changed and went."""
+
+    _pinned: Pinned | None = None
+
+    @staticmethod
+    def analyze(
+        store: AnalyzeArgument,
+        dataset: AnalyzeArgument | None = None,
+        cube: AnalyzeArgument | None = None,
+        since: AnalyzeArgument | None = None,
+        until: AnalyzeArgument | None = None,
+        on_columns: AnalyzeArgument | None = None,
+    ) -> Pinned:
+        """The columns: ``_change_type``, and those of the rows."""
+        with task_errors():
+            arguments = [store, dataset, cube, since, until, on_columns]
+            if not all(each is None or each.isConstantExpression for each in arguments):
+                raise InvalidInput(f"The arguments of {_CHANGES} are constants: the columns depend on them.")
+            values: list[Any] = [None if each is None else each.value for each in arguments]
+            found = _difference(*values)
+            wire = wire_schema(found.schema, _CHANGES)
+            return Pinned(spark_schema(wire), wire=wire, until=found.until)
+
+    def eval(
+        self,
+        store: str,
+        dataset: str | None = None,
+        cube: str | None = None,
+        since: State | None = None,
+        until: State | None = None,
+        on_columns: Columns = None,
+    ) -> Iterator[Row]:
+        """The rows, the two images of an update side by side."""
+        with task_errors():
+            pinned = None if self._pinned is None else self._pinned.until
+            found = _difference(store, dataset, cube, since, until, on_columns, pinned)
+            wire = wire_schema(found.schema, _CHANGES) if self._pinned is None else self._pinned.wire
+            for table in found.tables():
+                for batch in to_spark(table, wire, _CHANGES):
+                    columns = (column.to_pylist(maps_as_pydicts="strict") for column in batch.columns)
+                    yield from zip(*columns, strict=True)
+
+
+class PinnedChanges(Changes):
+    """`Changes` where a task learns what was found while the statement was planned."""
+
+    def __init__(self, pinned: Pinned) -> None:
+        self._pinned = pinned
+
+
+class ChangeCounts:
+    """The function ``kartothek_change_counts``: how many rows came, changed, went, by dataset."""
 
     schema = "dataset string, inserted bigint, updated bigint, deleted bigint"
 
@@ -88,30 +164,53 @@ class Changes:
         store: str,
         dataset: str | None = None,
         cube: str | None = None,
-        since: str | None = None,
-        until: str | None = None,
+        since: State | None = None,
+        until: State | None = None,
+        on_columns: Columns = None,
     ) -> Iterator[Row]:
         """A row for each dataset."""
         with task_errors():
-            options = _target(store=store, dataset=dataset, cube=cube)
-            if since is None:
-                raise InvalidInput(
-                    "The argument since is missing: a commit (kartothek_history lists them), a tag or a moment, "
-                    "e.g. since => '2024-05-01'."
-                )
-            if options.cube is not None:
-                described = open_cube(options.cube, options.store)
-                counts = describe_cube_changes(described, options.store, since, until, rows=0).totals()
-                if options.dataset not in (None, *(row[0] for row in counts)):
-                    raise DatasetNotFound(f"Cube {options.cube!r} has no dataset {options.dataset!r}.")
-                yield from (row for row in counts if options.dataset in (None, row[0]))
-                return
-            kinds: Counter[str] = Counter()
-            with read_dataset_changes(str(options.dataset), options.store, since, until) as batches:
-                for batch in batches:
-                    kinds.update(batch.column(CHANGE_TYPE).to_pylist())
-            # Without a key nothing says which rows are updates of which.
-            yield options.dataset, kinds["insert"], None, kinds["delete"]
+            counts = _difference(store, dataset, cube, since, until, on_columns).counts()
+            yield from zip(*counts.to_pydict().values(), strict=True)
+
+
+def _difference(
+    store: str,
+    dataset: str | None = None,
+    cube: str | None = None,
+    since: State | None = None,
+    until: State | None = None,
+    on_columns: Columns = None,
+    pinned: CubeState | None = None,
+) -> Difference:
+    """The difference that the arguments of a function mean; ``pinned`` stands for ``until``."""
+    options = _target(store=store, dataset=dataset, cube=cube)
+    first, last = _state("since", since), _state("until", until) if pinned is None else pinned
+    if first is None:
+        raise InvalidInput(
+            "The argument since is missing: a commit (kartothek_history lists them), a tag or a moment, "
+            "e.g. since => '2024-05-01'."
+        )
+    opened = open_store(options.store)
+    settings = current_options()
+    if options.cube is None:
+        snapshot = load_snapshot(opened, dataset_uuid(options))
+        return dataset_difference(snapshot, first, last, on_columns, opened, settings)
+    check_no_key(options.cube, on_columns)
+    described = valid_cube(options.cube, read_members(options.cube, opened, as_of=last), opened)
+    if options.dataset is not None:
+        return member_difference(described, options.dataset, first, last, opened, settings)
+    return cube_difference(QueryArguments(described, as_of=last), first, opened, settings)
+
+
+def _state(name: str, value: object) -> CubeState | None:
+    """A commit, a tag or a moment as text, a date, or the commit of each dataset of a cube."""
+    if value is None or isinstance(value, Mapping):
+        return value
+    if isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value):
+        return dict(value)  # a map on Sail
+    # Times of Spark come without the zone of the session.
+    return value.isoformat() if type(value) is dt.date else _text(name, value)
 
 
 class Files:
@@ -191,13 +290,22 @@ class Cubes:
                     yield prefix, cube.seed_dataset, *keys, sorted(members)
 
 
-_FUNCTIONS = (History, Changes, Files, Explain, Cubes)
+_FUNCTIONS: dict[str, type] = {
+    "kartothek_history": History,
+    _CHANGES: PinnedChanges,
+    _COUNTS: ChangeCounts,
+    "kartothek_files": Files,
+    "kartothek_explain": Explain,
+    "kartothek_cubes": Cubes,
+}
 
 
 def register_functions(session: SparkSession) -> None:
     """Register the table functions ``kartothek_...`` with a session."""
     # The class of functions differs between the two kinds of sessions.
     udtf: Any = import_module("pyspark.sql.connect.udtf" if is_connect(session) else "pyspark.sql.udtf")
-    for function in _FUNCTIONS:
-        name = f"kartothek_{function.__name__.lower()}"
-        session.udtf.register(name, udtf.UserDefinedTableFunction(function, function.schema, name))
+    # Sail asks for the columns, too, but does not pass on to the task what it was told.
+    functions = {**_FUNCTIONS, _CHANGES: Changes} if is_sail(session) else _FUNCTIONS
+    for name, function in functions.items():
+        schema = getattr(function, "schema", None)
+        session.udtf.register(name, udtf.UserDefinedTableFunction(function, schema, name))

@@ -118,6 +118,20 @@ def test_types_arrive_as_they_are(spark, store_url):
         assert frame.toArrow().to_pydict() == TYPES.select(frame.columns).to_pydict()
 
 
+def test_changes_are_rows_and_their_counts_have_another_name(spark, source):
+    since = cube_history(CUBE, source)["commit"].iloc[0]
+    append_to_cube({"e": pa.table({"x": [1], "v2": ["c"]})}, CUBE, source)
+    arguments = f"store => '{source}', cube => 'cube', since => '{since}'"
+    counts = spark.sql(f"SELECT * FROM kartothek_change_counts({arguments})").collect()
+    assert [tuple(row) for row in counts] == [("seed", 0, 0, 0), ("e", 0, 1, 0)]
+    changes = spark.sql(f"SELECT * FROM kartothek_changes({arguments})")
+    assert changes.columns == query_cube_changes(CUBE, source, since).schema.names
+    images = changes.select("_change_type", "x", "v2").collect()
+    assert [tuple(row) for row in images] == [("update_preimage", 1, "a"), ("update_postimage", 1, "c")]
+    with pytest.raises(InvalidInput, match="Did you mean 'cube'"), driver_errors():
+        spark.sql(f"SELECT * FROM kartothek_changes('{source}', cube => 'cub', since => '{since}')").collect()
+
+
 def test_written_rows_are_appended_or_replace_others(spark, source):
     more = spark.createDataFrame(pa.table({"x": [4, 5], "p": [1, 2], "i1": [0, 0], "v1": [5.0, None]})).repartition(2)
     writer = more.write.format("kartothek_cube").options(store=source, cube="cube", dataset="seed", if_exists="append")

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, InputPartition, LessThan, Not, StringContains
 from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringType, StructField, StructType
 
-from kartothek_cube import Cube, append_to_cube, build_cube, query_cube_arrow
+from kartothek_cube import Cube, append_to_cube, build_cube, cube_history, query_cube_arrow, query_cube_changes
 from kartothek_cube.api.dataset import history, store_dataframes_as_dataset
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, KeyNotFound, UnknownColumn
@@ -140,6 +140,23 @@ def test_a_frame_is_one_state_of_the_cube(source, cube, built, seed):
         200,
     )
     assert now.alias("a").join(now.alias("b"), ["p", "x", "y"]).count() == 400
+
+
+def test_changes_are_rows_and_their_counts_have_another_name(source, built, cube, seed):
+    since = cube_history(cube, built)["commit"].iloc[0]
+    append_to_cube(seed.slice(0, 1).set_column(4, "v1", [[99.5]]), cube, built)
+    call = f"kartothek_changes(store => '{built}', cube => 'cube', since => '{since}')"
+    changes = source.sql(f"SELECT _change_type, v1, t FROM {call}")
+    counts = f"SELECT * FROM kartothek_change_counts('{built}', cube => 'cube', since => '{since}')"
+    assert source.sql(f"{counts} WHERE dataset = 'seed'").collect() == [("seed", 0, 1, 0)]
+    assert source.sql(f"SELECT * FROM {call}").schema.names == query_cube_changes(cube, built, since).schema.names
+    append_to_cube(seed.slice(0, 1).set_column(4, "v1", [[98.5]]), cube, built)
+    then = dt.datetime(2024, 3, 10, 2, 30)
+    assert changes.collect() == [("update_preimage", 0.0, then), ("update_postimage", 99.5, then)]
+    by_key = "dataset => 'cube++e', since => date'2999-01-01', on_columns => array('x')"
+    assert source.sql(f"SELECT * FROM kartothek_changes('{built}', {by_key})").collect() == []
+    with pytest.raises(InvalidInput, match="Did you mean 'cube'"), driver_errors():
+        source.sql(f"SELECT * FROM kartothek_changes('{built}', cube => 'cub', since => '{since}')")
 
 
 def test_errors_arrive_as_our_types(source, built, store_url, files):

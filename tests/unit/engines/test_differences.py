@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from itertools import product
 
 import duckdb
 import pandas as pd
@@ -188,6 +189,29 @@ def test_a_dataset_by_key(con, store, key):
     found = con.sql(f"SELECT x, _change_type, a FROM {call} ORDER BY ALL").fetchall()
     images = [(2, "update_postimage", "TWO"), (2, "update_preimage", "two")]
     assert found == [(1, "delete", "one"), *images, (3, "insert", "three")]
+
+
+def test_counts_of_a_cube_are_by_dataset(con, store, since):
+    found = con.sql("FROM kartothek_change_counts('cube', since => $since)", params={"since": since})
+    assert found.columns == ["dataset", "inserted", "updated", "deleted"]
+    assert found.fetchall()[0] == ("seed", 0, 1, 0)
+    pinned = con.sql(f"FROM kartothek_change_counts('cube', since => '{since}')")
+    remove_partitions(CUBE, store, C("p") == 0)
+    assert pinned.fetchall()[0] == ("seed", 0, 1, 0)
+    call = f"kartothek_change_counts('cube', since => '{since}')"
+    assert con.sql(f"SELECT deleted FROM {call} WHERE dataset = 'seed'").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize(("key", "counts"), [("", (2, None, 2)), (", on_columns => ['x']", (1, 1, 1))])
+def test_counts_of_a_dataset_have_updates_by_key(con, store, key, counts):
+    call = f"kartothek_change_counts('my-data', since => '{first_of(store, 'my-data')}'{key})"
+    assert con.sql(f"FROM {call}").fetchall() == [("my-data", *counts)]
+
+
+def test_both_functions_stand_in_one_statement(con, since):
+    counts = f"Kartothek_Change_Counts('cube', since => '{since}')"
+    changes = f"kartothek_changes('cube', since => '{since}')"
+    assert con.sql(f"SELECT sum(updated), count(c.x) FROM {counts}, {changes} AS c").fetchall()[0][1] == 2
 
 
 def test_a_cube_wins_over_a_dataset(store, sql):
@@ -451,9 +475,9 @@ def test_polars_takes_a_relation(con, since):
     ],
 )
 def test_errors_are_those_of_the_library(con, call, error, words):
-    for run in (con.sql, con.execute):
+    for run, name in product((con.sql, con.execute), ("kartothek_changes", "kartothek_change_counts")):
         with pytest.raises(error) as caught:
-            run(f"FROM kartothek_changes({call})")
+            run(f"FROM {name}({call})")
         for word in words.split("|"):
             assert word in str(caught.value)
 
