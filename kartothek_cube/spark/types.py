@@ -17,6 +17,7 @@ __all__ = [
     "as_struct",
     "conform",
     "frame_schema",
+    "is_zoned",
     "spark_schema",
     "to_spark",
     "wire_schema",
@@ -104,7 +105,7 @@ def frame_schema(schema: st.StructType, dataset: str, timestamps: Timestamps = "
     repeated = sorted({n for n in schema.names if schema.names.count(n) > 1})
     if repeated:
         raise InvalidInput(f'Duplicate columns found in dataset "{dataset}": {", ".join(repeated)}')
-    zoned = [f.name for f in schema.fields if _is_zoned(f.dataType)]
+    zoned = [f.name for f in schema.fields if is_zoned(f.dataType)]
     if zoned and timestamps == "refuse":
         raise InvalidInput(
             f"Column {zoned[0]!r} of dataset {dataset!r} is a Spark timestamp, an instant whose text depends on the "
@@ -116,13 +117,14 @@ def frame_schema(schema: st.StructType, dataset: str, timestamps: Timestamps = "
     return pa.schema([pa.field(f.name, _named(_stored, f.type, f.name, context)) for f in types])
 
 
-def _is_zoned(data_type: st.DataType) -> bool:
+def is_zoned(data_type: st.DataType) -> bool:
+    """Whether values are times with a zone, or have such inside."""
     if isinstance(data_type, st.ArrayType):
-        return _is_zoned(data_type.elementType)
+        return is_zoned(data_type.elementType)
     if isinstance(data_type, st.MapType):
-        return _is_zoned(data_type.keyType) or _is_zoned(data_type.valueType)
+        return is_zoned(data_type.keyType) or is_zoned(data_type.valueType)
     if isinstance(data_type, st.StructType):
-        return any(_is_zoned(f.dataType) for f in data_type.fields)
+        return any(is_zoned(f.dataType) for f in data_type.fields)
     return isinstance(data_type, st.TimestampType)
 
 

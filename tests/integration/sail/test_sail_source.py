@@ -10,7 +10,15 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube import Cube, build_cube, extend_cube, query_cube_arrow
+from kartothek_cube import (
+    Cube,
+    append_to_cube,
+    build_cube,
+    cube_history,
+    extend_cube,
+    query_cube_arrow,
+    query_cube_changes,
+)
 from kartothek_cube.api.dataset import history, read_table_arrow, store_dataframes_as_dataset
 from kartothek_cube.errors import AlreadyExists, InvalidInput, Unsupported
 from kartothek_cube.spark import driver_errors, map_cube_groups, query_cube_spark, read_dataset_as_spark, register
@@ -130,6 +138,13 @@ def test_changes_are_rows_and_their_counts_have_another_name(spark, source):
     assert [tuple(row) for row in images] == [("update_preimage", 1, "a"), ("update_postimage", 1, "c")]
     with pytest.raises(InvalidInput, match="Did you mean 'cube'"), driver_errors():
         spark.sql(f"SELECT * FROM kartothek_changes('{source}', cube => 'cub', since => '{since}')").collect()
+
+
+def test_changes_with_a_zone_are_refused_in_one_line(spark, source):
+    store_dataframes_as_dataset(source, "zoned", [pa.table({"z": [dt.datetime(2024, 3, 10, tzinfo=dt.UTC)]})])
+    call = f"kartothek_changes('{source}', dataset => 'zoned', since => '2999-01-01')"
+    with pytest.raises(Unsupported, match=r"with a zone \(z\)"), driver_errors():
+        spark.sql(f"SELECT * FROM {call}").collect()
 
 
 def test_written_rows_are_appended_or_replace_others(spark, source):
