@@ -94,7 +94,7 @@ def find_or_create(library: Library) -> str | None:
         base = python311()
         if base is None:
             return None
-        create(library, base, program)
+        create(library, base)
     return str(program)
 
 
@@ -104,20 +104,10 @@ def is_complete(library: Library) -> bool:
     return mark.exists() and mark.read_bytes() == library.requirements.read_bytes()
 
 
-def create(library: Library, base: str, program: Path) -> None:
+def create(library: Library, base: str) -> None:
     """Make the environment; the mark comes last."""
     subprocess.run([base, "-m", "venv", "--clear", library.folder], check=True)
-    install = [
-        program,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-        "-r",
-        library.requirements,
-    ]
+    install = [REPOSITORY / "scripts" / "install.sh", library.folder, "--no-deps", "-r", library.requirements]
     subprocess.run(install, check=True)
     shutil.copyfile(library.requirements, library.folder / "complete.txt")
 
