@@ -95,14 +95,12 @@ def test_floats_that_come_piece_by_piece_have_no_statistics_since_nan_may_follow
     assert found == [[True, False]] * 2
 
 
-@pytest.mark.parametrize("condition", ["v1 > 1", "v1 = 'nan'", "NOT (v1 <= 1)", "v1 <> 1.5", "v1 >= 0.75"])
+@pytest.mark.parametrize("condition", ["v1 > 1", "v1 = 'nan'", "NOT (v1 <= 1)", "v1 <> 0.5", "v1 >= 0.75"])
 def test_duckdb_finds_rows_with_nan_in_our_files(tmp_path, condition):
     duckdb = pytest.importorskip("duckdb")
-    rows = pa.table({"v1": [0.5, NAN, None]})
-    (tmp_path / "v1.parquet").write_bytes(ParquetFormat().encode(rows))
+    (tmp_path / "v1.parquet").write_bytes(ParquetFormat().encode(pa.table({"v1": [0.5, NAN, None]})))
     found = duckdb.sql(f"SELECT * FROM read_parquet('{tmp_path}/v1.parquet') WHERE {condition}").fetchall()
-    assert str(found) == str(duckdb.sql(f"SELECT * FROM rows WHERE {condition}").fetchall())
-    assert "nan" in str(found)
+    assert str(found) == "[(nan,)]"
 
 
 def test_arrows_dataset_finds_rows_with_nan_in_our_files(tmp_path):
