@@ -11,7 +11,8 @@ import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
+from math import isnan
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -35,7 +36,7 @@ from kartothek_cube.engines.pushdown import (
 )
 from kartothek_cube.engines.tables import Scan, Table
 
-__all__ = ["TableDataset", "TableScanner", "filter_of", "parse_expression"]
+__all__ = ["TableDataset", "TableScanner", "filter_of", "nan_above_all", "parse_expression"]
 
 _OPERATORS = {
     "equal": "==",
@@ -51,6 +52,8 @@ _JOINTS: dict[str, type[And | Or]] = {"and_kleene": And, "or_kleene": Or}
 Operand: TypeAlias = str | pa.Scalar | Filter
 
 """A column by name, a constant, or a filter."""
+
+_Nodes: TypeAlias = list[tuple[str, str]]
 
 
 def filter_of(expression: pc.Expression) -> Filter:
@@ -98,6 +101,72 @@ def parse_expression(expression: pc.Expression) -> tuple[Filter, set[str]]:
                 ended = calls.pop()
                 calls[-1].operands.append(ended.filter())
     return _as_filter(calls[0].operands[0]), columns
+
+
+def nan_above_all(expression: pc.Expression) -> pc.Expression:
+    """An expression of DuckDB in the order of its floats: NaN equals NaN and is above all numbers.
+
+    Arrow compares NaN with nothing. Before release 2 DuckDB leaves such comparisons to Arrow all
+    the same, and loses the rows.
+
+    Examples
+    --------
+    >>> import pyarrow.compute as pc
+    >>> nan_above_all(pc.field("PRICE") > 1.5)
+    <pyarrow.compute.Expression ((PRICE > 1.5) or is_nan(PRICE))>
+    """
+    from_buffer, (buffer,) = expression.__reduce__()
+    batch = pa.ipc.open_file(buffer).get_batch(0)
+    if not any(pt.is_floating(constants.type) for constants in batch.columns):
+        return expression
+    # Of each call that has not ended, the nodes of its operands so far.
+    calls: list[list[_Nodes]] = [[]]
+    nodes = iter(_metadata(batch.schema))
+    for kind, value in nodes:
+        match kind:
+            case "nested_field_ref":
+                calls[-1].append([(kind, value), *islice(nodes, int(value))])
+            case "call":
+                calls.append([])
+            case "end":
+                operands = calls.pop()
+                calls[-1].append(_in_order(value, operands, batch) or _call(value, *operands))
+            case _:
+                calls[-1].append([(kind, value)])
+    sink = pa.BufferOutputStream()
+    schema = batch.schema.with_metadata(pa.KeyValueMetadata(calls[0][0]))  # type: ignore[attr-defined] # keys repeat
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+    found: pc.Expression = from_buffer(sink.getvalue())
+    return found
+
+
+def _call(function: str, *operands: _Nodes) -> _Nodes:
+    return [("call", function), *chain.from_iterable(operands), ("end", function)]
+
+
+def _in_order(function: str, operands: list[_Nodes], batch: pa.RecordBatch) -> _Nodes | None:
+    """A comparison with a float, where Arrow's differs from the one of DuckDB."""
+    match operands:
+        case [[(reference, _), *_] as column, [("literal", place)]] if reference.endswith("field_ref"):
+            bound = batch.column(int(place))[0]
+            is_nan = _call("is_nan", column)
+            if not pt.is_floating(bound.type) or not bound.is_valid:
+                return None
+            if not isnan(bound.as_py()):
+                compared = _call(function, *operands)
+                return _call("or_kleene", compared, is_nan) if function in ("greater", "greater_equal") else None
+            is_number = _call("invert", is_nan)
+            of_nan = {
+                "equal": is_nan,
+                "greater_equal": is_nan,
+                "less": is_number,
+                "not_equal": is_number,
+                "less_equal": _call("or_kleene", is_nan, is_number),
+                "greater": _call("and_kleene", is_nan, is_number),
+            }
+            return of_nan.get(function)
+    return None
 
 
 def _metadata(schema: pa.Schema) -> list[tuple[str, str]]:
@@ -208,7 +277,7 @@ class TableDataset(pads.Dataset):
             condition, columns_of_filter = parse_expression(filter)
             (implied,) = implied_clauses([condition], table.schema, table.accepts)
             needed = wanted if implied.exact else [*wanted, *sorted(columns_of_filter - set(wanted))]
-            scan, rest = table.scan(needed, implied.clauses), None if implied.exact else filter
+            scan, rest = table.scan(needed, implied.clauses), None if implied.exact else nan_above_all(filter)
         self._record(scan)
         return TableScanner(table.schema, wanted, partial(scan.tables, 0 if self._is_dry else None), rest)
 
