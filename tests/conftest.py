@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # `ci` gives the same examples in every run, `short` the first of them, `exhaustive` more;
 # `fuzz` looks for new ones: HYPOTHESIS_PROFILE=fuzz
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=25)
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=15)
 hypothesis.settings.register_profile("exhaustive", derandomize=True, deadline=None, database=None, max_examples=100)
 hypothesis.settings.register_profile("short", derandomize=True, deadline=None, database=None, max_examples=10)
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)
@@ -55,7 +55,7 @@ MARKER_OF_FIXTURE = {
 
 
 # Tests that share something dear, a session or servers or an environment or the built
-# documentation: one process of a parallel run gets them all.
+# documentation: one process of a parallel run gets them all, and these groups begin first.
 TOGETHER = {
     "spark": (
         "tests/integration/spark/",
@@ -68,6 +68,9 @@ TOGETHER = {
     "wheel": ("tests/integration/test_wheel.py",),
     "servers": ("tests/integration/servers/", "tests/robustness/soak/"),
 }
+
+# A file of these takes seconds.
+QUICK = ("tests/unit/", "tests/golden/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -98,20 +101,30 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """How tests are handed to the processes of a parallel run: each when one is free, but those of
-    `TOGETHER` as one.
+    """How tests are handed to the processes of a parallel run: by groups, then by files of quick
+    tests, in the end each when a process is free.
     """
     from xdist.scheduler import LoadScopeScheduling
 
+    config.option.loadscopereorder = False
+
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return next((group for group, places in TOGETHER.items() if nodeid.startswith(places)), nodeid)
+            return _share_of(nodeid)[1]
 
     return Scheduling(config, log)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def _share_of(nodeid: str) -> tuple[int, str]:
+    """Which tests run in the same process, and how early."""
+    group = next((group for group, places in TOGETHER.items() if nodeid.startswith(places)), None)
+    if group:
+        return list(TOGETHER).index(group), group
+    return (90, nodeid.partition("::")[0]) if nodeid.startswith(QUICK) else (99, nodeid)
+
+
+@pytest.hookimpl(tryfirst=True, wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Give every test the markers of the fixtures that it uses, so that `-m "not spark"` forgets
     none.
     """
@@ -123,6 +136,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             # What these tests are about: both libraries write by turns.
             item.add_marker(pytest.mark.filterwarnings("ignore::kartothek_cube.errors.ForeignWriterWarning"))
     _thin(config, items)
+    yield
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _share_of(item.nodeid)[0])
 
 
 def _thin(config: pytest.Config, items: list[pytest.Item]) -> None:

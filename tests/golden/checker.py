@@ -106,15 +106,15 @@ def wrong_frames(folder: Path, expect: dict[str, Any], frames: Any) -> str | Non
     return None
 
 
-def check_case(folder: Path) -> dict[str, str]:
-    """Id → what is wrong, for every query of the case that counts and fails with one of the forms
-    of its store.
+def check_case(folder: Path, asked: set[str]) -> dict[str, str]:
+    """Id → what is wrong, for every query of these that counts and fails with one of the forms of
+    its store.
     """
     case = load_case(folder)
     failed: dict[str, str] = {}
     for form, store in store_forms(folder / "store").items():
         for query in case["queries"]:
-            if query.get("scored", True) and query["id"] not in failed:
+            if query.get("scored", True) and query["id"] in asked - failed.keys():
                 reason = check_query(folder, case, query, store)
                 if reason is not None:
                     failed[query["id"]] = f"{query['api']} ({query['title']}) [{form}]: {reason}"

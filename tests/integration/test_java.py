@@ -82,6 +82,7 @@ def fake_package(monkeypatch, tmp_path: Path) -> Path:
     return program
 
 
+@pytest.mark.exhaustive
 @pytest.mark.spark
 @pytest.mark.slow
 def test_spark_runs_a_job_on_the_packaged_runtime_where_java_is_hidden(no_java, tmp_path):

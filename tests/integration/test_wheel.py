@@ -139,6 +139,7 @@ def bare(wheel, tmp_path_factory):
     return installed_with(wheel, tmp_path_factory.mktemp("bare"))
 
 
+@pytest.mark.exhaustive
 def test_demo_and_doctor_need_the_command_alone(wheel, tmp_path):
     python = installed_with(wheel, tmp_path / "venv", ["click", "pyyaml"])
     program = str(Path(python).with_name("kartothek_cube"))

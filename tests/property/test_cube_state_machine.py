@@ -200,7 +200,7 @@ class Cubes(RuleBasedStateMachine):
 
 
 SETTINGS = settings(
-    max_examples=settings().max_examples if FUZZ else 20,
+    max_examples=settings().max_examples if FUZZ else 10,
     stateful_step_count=30 if FUZZ else 8,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],

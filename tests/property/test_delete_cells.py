@@ -91,7 +91,7 @@ def deletions(draw: st.DrawFn) -> Deletion:
 
 
 # Every example stores a cube, and some are filtered out.
-fewer = settings(max_examples=max(10, settings().max_examples // 3))
+fewer = settings(max_examples=max(5, settings().max_examples // 3))
 some_deletions = deletions().filter(lambda deletion: deletion.cells and deletion.left)
 
 

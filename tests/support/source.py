@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,12 +27,17 @@ class Module:
     @property
     def tree(self) -> ast.Module:
         """The parsed source."""
-        return ast.parse(self.text)
+        return _parsed(self.text)
 
     @property
     def is_package(self) -> bool:
         """Whether the file is the ``__init__`` of a folder."""
         return self.path.name == "__init__.py"
+
+
+@cache
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
 def read_module(path: Path) -> Module:
@@ -44,8 +50,13 @@ def read_module(path: Path) -> Module:
 MODULES = {module.name: module for module in map(read_module, sorted(PACKAGE.rglob("*.py")))}
 
 
-def imports(module: Module) -> Iterator[str]:
+@cache
+def imports(module: Module) -> tuple[str, ...]:
     """Full names of all imported modules: at the top, in functions, for type checking only."""
+    return tuple(_imports(module))
+
+
+def _imports(module: Module) -> Iterator[str]:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -25,4 +25,4 @@ def some(cases: Iterable[T], step: int) -> Sequence[T]:
 
 def crash_points(calls: int) -> Sequence[tuple[int, str]]:
     """Numbers of store calls, and whether a process ends before or after the call."""
-    return some([(n, kind) for n in range(calls) for kind in ("crash", "crash_after")], 3)
+    return some([(n, kind) for n in range(calls) for kind in ("crash", "crash_after")], 5)

@@ -65,6 +65,7 @@ def outputs(folder, kind):
     return ["".join(data) for data in found]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @needs_jupyter
 def test_every_cell_runs_in_order_and_complains_of_nothing(run):

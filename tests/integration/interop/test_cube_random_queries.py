@@ -18,9 +18,10 @@ from hypothesis import settings
 
 from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, extend_cube, query_cube
 from kartothek_cube.core.stores.open import open_store
+from tests.support.thoroughness import is_exhaustive
 
 # As `make fuzz` sets the profile of Hypothesis.
-N_QUERIES = 1000 if settings().max_examples > 100 else 80
+N_QUERIES = 1000 if settings().max_examples > 100 else 80 if is_exhaustive() else 30
 CUBE = Cube(["x", "y", "z"], ["p", "q"], "cube", "source", index_columns=["i1", "i2"])
 PARTITION_ON = {"aaa": [], "even": ["p"], "zzz": ["k", "q"]}
 STATE = {

@@ -144,5 +144,5 @@ def stopped():
 def test_a_deletion_that_dies_shows_nothing_of_a_write_that_stopped():
     old = state(stopped())
     found = [state(store) for store in every_crash(lambda store: delete_cube(CUBE, store, ["g", "h"]), stopped)]
-    assert len(found) > 20
+    assert len(found) > 9
     assert all(rows == old for rows in found)

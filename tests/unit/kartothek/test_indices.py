@@ -44,12 +44,12 @@ def test_values_are_normalised_and_collisions_merged_with_a_warning(caplog):  # 
         index = explicit({1: ["a", "b"], "1": ["b", "c"], 2.0: ["a"]}, pa.int8())
     assert index.index_dct == {1: ["a", "b", "c"], 2: ["a"]}
     assert index.dtype == pa.int64()
-    assert "1 collision(s)" in caplog.text
+    assert "1 collision(s)" in "\n".join(caplog.messages)
 
 
 def test_no_warning_without_a_collision(caplog):
     explicit({1: ["a"], 2: ["a"]})
-    assert caplog.text == ""
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize(

@@ -269,8 +269,8 @@ def test_files_elsewhere_go_unless_they_are_another_datasets(store, caplog):
     delete_dataset(UUID, store)
     assert keys(store) == before
     assert len(read_table("other", store)) == 3
-    assert foreign in caplog.text
-    assert "3 files of other datasets" in caplog.text
+    assert foreign in "\n".join(caplog.messages)
+    assert "3 files of other datasets" in "\n".join(caplog.messages)
 
 
 def test_a_document_that_names_itself_goes_last(store):

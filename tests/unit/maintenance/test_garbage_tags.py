@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import product
 
 import pandas as pd
 import pytest
@@ -26,6 +27,7 @@ from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import HistoryUnavailable, KartothekCubeError
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.aging import AgedStore, use_clock
+from tests.support.thoroughness import some
 from tests.support.turns import run_interleaved
 
 UUID = "uuid"
@@ -189,21 +191,21 @@ def test_a_tag_and_a_collection_in_any_order(clock, state, first):
     lengths = [number_of_calls(actors(commits)[i], store) for i in (0, 1) for store, commits in [prepared(clock)]]
     landed = 0
     # The first actor makes some calls, then the other one some, then both finish in turn.
-    for before in range(lengths[first] + 1):
-        for between in range(1, lengths[1 - first] + 1):
-            store, commits = prepared(clock)
-            schedule = [(first, before)] * (before > 0) + [(1 - first, between), (first, 10**6)]
-            failed, collector = run_interleaved(store, schedule, actors(commits))
-            assert collector is None
-            if failed is None:
-                landed += 1
-                assert rows(store, "mine") == expected
-                collect(store, NOW)
-                assert rows(store, "mine") == expected
-            else:
-                assert isinstance(failed, HistoryUnavailable)
-                assert len(list_dataset_tags(UUID, store)) == 0
-                assert rows(store) == [2, 9]
+    orders = product(range(lengths[first] + 1), range(1, lengths[1 - first] + 1))
+    for before, between in some(orders, 7):
+        store, commits = prepared(clock)
+        schedule = [(first, before)] * (before > 0) + [(1 - first, between), (first, 10**6)]
+        failed, collector = run_interleaved(store, schedule, actors(commits))
+        assert collector is None
+        if failed is None:
+            landed += 1
+            assert rows(store, "mine") == expected
+            collect(store, NOW)
+            assert rows(store, "mine") == expected
+        else:
+            assert isinstance(failed, HistoryUnavailable)
+            assert len(list_dataset_tags(UUID, store)) == 0
+            assert rows(store) == [2, 9]
     assert landed > 0
 
 

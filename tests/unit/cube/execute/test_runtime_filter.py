@@ -103,6 +103,7 @@ def test_payload_is_read_where_the_keys_are(decoded):
     assert decoded["FORECAST"] <= WEEKS * 20
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("appended", [False, True])
 @pytest.mark.parametrize("chunk_size", [7, 1_000])
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from kartothek_cube.errors import (
 )
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, refused, table
+from tests.support.thoroughness import crash_points
 
 OTHER = table(x=[1], y=["z"], p=[5], i1=[1], v1=[1.0])
 
@@ -578,15 +579,14 @@ def test_after_a_crash_the_copy_is_there_or_not_and_can_be_repeated(source, over
         steps.append(state(between))
     counting, found = ColdStore(made()), []
     copy_cube(CUBE, source, counting, overwrite=overwrite, options=options(threads=1))
-    for n in range(len(counting.calls)):
-        for kind in ("crash", "crash_after"):
-            target, seen = made(), iter(range(10**6))
-            faulty = FaultyStore(target, lambda _, n=n, kind=kind, seen=seen: kind if next(seen) == n else None)
-            dying = ColdStore(faulty)
-            with pytest.raises(SimulatedCrash):
-                copy_cube(CUBE, source, dying, overwrite=overwrite, options=options(threads=1))
-            found.append(state(target))
-            copy_cube(CUBE, source, target, overwrite=True)
-            assert state(target) == whole
+    for n, kind in crash_points(len(counting.calls)):
+        target, seen = made(), iter(range(10**6))
+        faulty = FaultyStore(target, lambda _, n=n, kind=kind, seen=seen: kind if next(seen) == n else None)
+        dying = ColdStore(faulty)
+        with pytest.raises(SimulatedCrash):
+            copy_cube(CUBE, source, dying, overwrite=overwrite, options=options(threads=1))
+        found.append(state(target))
+        copy_cube(CUBE, source, target, overwrite=True)
+        assert state(target) == whole
     assert all(rows in steps for rows in found)
     assert (found[0], found[-1]) == (old, whole)
