@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from _pytest.fixtures import reorder_items
 
 import kartothek_cube
 from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
@@ -137,6 +138,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.filterwarnings("ignore::kartothek_cube.errors.ForeignWriterWarning"))
     _thin(config, items)
     yield
+    # A random order sets fixtures with parameters up again and again, those of whole modules too.
+    items[:] = reorder_items(items)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: _share_of(item.nodeid)[0])
 

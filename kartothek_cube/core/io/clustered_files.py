@@ -22,7 +22,8 @@ SortRange: TypeAlias = tuple[tuple[Any, ...], tuple[Any, ...]]
 """Bounds of a column in sort order: ``(0, value)``, or an end that is beyond all values."""
 
 _FIRST: tuple[Any, ...] = (-1,)
-_LAST: tuple[Any, ...] = (1,)
+_NAN: tuple[Any, ...] = (1,)
+_LAST: tuple[Any, ...] = (2,)
 UNKNOWN: SortRange = (_FIRST, _LAST)
 """The range of a file about which nothing is known."""
 
@@ -156,12 +157,13 @@ def _range_of(floats: pa.ChunkedArray) -> SortRange:
     """The bounds of numbers whose statistics are not in the footer, since there is NaN."""
     ends = pc.min_max(floats.filter(pc.invert(pc.is_nan(floats))))
     low, high = ends["min"].as_py(), ends["max"].as_py()
-    has_last = floats.null_count or pc.any(pc.is_nan(floats)).as_py()
-    return (_LAST if low is None else (0, low)), (_LAST if has_last or high is None else (0, high))
+    has_nan = pc.any(pc.is_nan(floats)).as_py()
+    last = _LAST if floats.null_count or len(floats) == 0 else _NAN if has_nan else (0, high)
+    return ((0, low) if low is not None else _NAN if has_nan else _LAST), last
 
 
 def sort_range(source: ParquetSource, column: str) -> SortRange:
-    """The bounds of a column in a file, in the order of a clustering: NaN and null last."""
+    """The bounds of a column in a file, in the order of a clustering: null last, before it NaN."""
     if column not in source.positions:
         return _LAST, _LAST
     data_type = source.schema.field(column).type
@@ -178,7 +180,7 @@ def sort_range(source: ParquetSource, column: str) -> SortRange:
         stats = chunk.statistics
         if low is not None and high is not None:
             # Statistics leave out NaN.
-            ranges.append(((0, low), _LAST if nullable or has_nan else (0, high)))
+            ranges.append(((0, low), _LAST if nullable else _NAN if has_nan else (0, high)))
         elif stats is not None and stats.has_null_count and stats.null_count == chunk.num_values:
             ranges.append((_LAST, _LAST))
         elif pt.is_floating(data_type):

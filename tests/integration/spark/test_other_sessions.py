@@ -40,12 +40,11 @@ def installed(package):
     return {path for path in folder.rglob("*") if "__pycache__" not in path.parts}
 
 
-def run(name, tmp_path, *chosen):
+def run(name, tmp_path):
     """Run a file of tests in a process of its own and return how many passed; the report if it is
     not just that.
     """
     options = [
-        *chosen,
         "-q",
         "-p",
         "no:cacheprovider",
@@ -71,11 +70,8 @@ def run(name, tmp_path, *chosen):
     reason=f"Spark Connect needs {', '.join(lacking(CONNECT))}, which the extra pyspark[connect] brings",
 )
 def test_behaviours_on_spark_connect(tmp_path):
-    expected = len(behaviours()) + JOBS + NATIVE
-    if is_exhaustive():
-        assert run("connect_driver.py", tmp_path) == expected
-    else:
-        assert run("connect_driver.py", tmp_path, "-p", "tests.support.every_fourth") == -(-expected // 4)
+    expected = range(len(behaviours()) + JOBS + NATIVE)
+    assert run("connect_driver.py", tmp_path) == len(expected if is_exhaustive() else expected[::4])
 
 
 @pytest.mark.exhaustive
