@@ -25,7 +25,7 @@ pytest.register_assert_rewrite("tests.support")
 
 from tests.support import servers  # noqa: E402
 from tests.support.spark_sessions import prepare, started  # noqa: E402
-from tests.support.thoroughness import EXHAUSTIVE  # noqa: E402
+from tests.support.thoroughness import EXHAUSTIVE, is_exhaustive  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,6 +170,21 @@ def store_url(tmp_path: Path) -> str:
 def store(store_url: str) -> Any:
     """An empty directory store."""
     return kartothek_cube.open_store(store_url)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Unit tests are about one rule each: starting threads is a third of their time.
+
+    All other tests, and those that say how many threads they want, have threads.
+    """
+    name = request.node.nodeid
+    if is_exhaustive() or not name.startswith((*QUICK, "tests/property/")) or name.startswith("tests/unit/runtime/"):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kartothek_cube.core.runtime.options._MAX_THREADS", 1)
+        yield
 
 
 @pytest.fixture(scope="module", params=["fast", "plain"] if uses_fast_paths() else ["plain"])
