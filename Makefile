@@ -1,6 +1,8 @@
 # `make help` lists the targets. Everything happens in virtual environments inside this directory.
 
 SHELL := /bin/bash
+# Where it is set, every process compiles all that it imports, and assertions are rewritten in every run.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 

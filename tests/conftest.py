@@ -70,6 +70,9 @@ TOGETHER = {
     "servers": ("tests/integration/servers/", "tests/robustness/soak/"),
 }
 
+# Every behaviour once more, in another session of Spark: `make test` runs the first of each four.
+SESSIONS = "tests/integration/spark/sessions/"
+
 # A file of these takes seconds.
 QUICK = ("tests/unit/", "tests/golden/")
 
@@ -152,6 +155,8 @@ def _thin(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         name, every = item.nodeid.partition("[")[0], item.get_closest_marker("every")
         step = thin if is_exhaustive or every is None else max(thin, every.args[0])
+        if item.nodeid.startswith(SESSIONS) and not is_exhaustive:
+            name, step = SESSIONS, 4
         is_left_out = seen[name] % step or (item.get_closest_marker("exhaustive") and not is_exhaustive)
         (left_out if is_left_out else kept).append(item)
         seen[name] += 1

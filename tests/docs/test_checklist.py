@@ -17,7 +17,6 @@ CHECKLIST = Checklist("datasets.toml", lambda comment: set(re.findall(r"\b([A-L]
 GROUPS = {"A": 9, "B": 7, "C": 44, "D": 37, "E": 22, "F": 37, "G": 11, "H": 38, "I": 20, "J": 6, "K": 13, "L": 18}
 ITEMS = [f"{group}{number:02}" for group, count in GROUPS.items() for number in range(1, count + 1)]
 ROWS = rows_in(CHECKLIST.name)
-TESTS = CHECKLIST.tests()
 
 
 def test_the_list_has_every_edge_case_in_order():
@@ -26,7 +25,7 @@ def test_the_list_has_every_edge_case_in_order():
 
 @pytest.mark.parametrize("item", ITEMS)
 def test_an_edge_case_has_a_test_or_says_why_it_has_none(item):
-    check_row(item, ROWS[item], TESTS)
+    check_row(item, ROWS[item], CHECKLIST.tests())
 
 
 WEAKNESSES = rows_in("weaknesses.toml")
@@ -51,7 +50,7 @@ def test_every_known_weakness_has_its_row():
 def test_a_fault_of_correctness_that_is_mended_is_shown_by_tests(number):
     for name in WEAKNESSES[number]["tests"]:
         if name in ROWS:
-            assert TESTS[name]
+            assert CHECKLIST.tests()[name]
         else:
             sources = (path.read_text(encoding="utf-8") for path in (REPOSITORY / "tests").rglob("test_*.py"))
             assert any(f"\ndef {name}(" in source for source in sources)

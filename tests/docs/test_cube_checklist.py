@@ -20,7 +20,6 @@ def items_in(comment: str) -> set[str]:
 CHECKLIST = Checklist("cubes.toml", items_in)
 ITEMS = [str(number) for number in range(1, 259)]
 ROWS = rows_in(CHECKLIST.name)
-TESTS = CHECKLIST.tests()
 
 
 def test_the_list_has_every_edge_case_in_order():
@@ -29,11 +28,11 @@ def test_the_list_has_every_edge_case_in_order():
 
 @pytest.mark.parametrize("item", ITEMS)
 def test_an_edge_case_has_a_test_or_says_why_it_has_none(item):
-    check_row(item, ROWS[item], TESTS)
+    check_row(item, ROWS[item], CHECKLIST.tests())
 
 
 def test_no_test_names_an_edge_case_that_does_not_exist():
-    assert set(TESTS) <= set(ITEMS)
+    assert set(CHECKLIST.tests()) <= set(ITEMS)
 
 
 SOURCE = """

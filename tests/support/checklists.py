@@ -8,6 +8,7 @@ import tokenize
 import tomllib
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,12 +56,17 @@ class Checklist:
 
     def tests(self) -> dict[str, list[str]]:
         """Item → names of the tests whose comments name the item."""
-        found: dict[str, list[str]] = defaultdict(list)
-        for path in sorted((REPOSITORY / "tests").rglob("test_*.py")):
-            for test, items in self.items_of(path.read_text(encoding="utf-8")).items():
-                for item in items:
-                    found[item].append(f"{path.stem}::{test}")
-        return found
+        return _tests(self)
+
+
+@cache
+def _tests(checklist: Checklist) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((REPOSITORY / "tests").rglob("test_*.py")):
+        for test, items in checklist.items_of(path.read_text(encoding="utf-8")).items():
+            for item in items:
+                found[item].append(f"{path.stem}::{test}")
+    return found
 
 
 def check_row(item: str, row: dict[str, str], tests: dict[str, list[str]]) -> None:
