@@ -121,10 +121,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def _share_of(nodeid: str) -> tuple[int, str]:
     """Which tests run in the same process, and how early."""
-    group = next((group for group, places in TOGETHER.items() if nodeid.startswith(places)), None)
-    if group:
-        return list(TOGETHER).index(group), group
-    return (90, nodeid.partition("::")[0]) if nodeid.startswith(QUICK) else (99, nodeid)
+    for place, (group, places) in enumerate(TOGETHER.items()):
+        if nodeid.startswith(places):
+            return place, group
+    is_quick = nodeid.startswith(QUICK)
+    return len(TOGETHER) + (not is_quick), nodeid.partition("::")[0] if is_quick else nodeid
 
 
 @pytest.hookimpl(tryfirst=True, wrapper=True)

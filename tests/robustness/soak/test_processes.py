@@ -37,9 +37,10 @@ def test_killed_writers_leave_what_they_acknowledged_and_nothing_that_cannot_be_
 
 @pytest.mark.slow
 def test_no_reader_beside_writers_of_four_datasets_sees_a_mixture(tmp_path):
-    counts = run_readers(f"hfs://{tmp_path / 'store'}", tmp_path, reads=120 if is_exhaustive() else 60)
+    reads = 120 if is_exhaustive() else 60
+    counts = run_readers(f"hfs://{tmp_path / 'store'}", tmp_path, reads=reads)
     assert counts["kills"] > 0
-    assert counts["query"] > 15
+    assert counts["query"] > reads / 4
 
 
 @pytest.mark.exhaustive
