@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -85,8 +84,10 @@ def repeats_texts(chunks: Sequence[Any]) -> bool:
 def unpacked_bytes(chunks: Sequence[Any]) -> int:
     """Estimate the memory that the chunks take once they are decoded."""
     # The size in the footer is no upper bound: texts may be stored as codes of a dictionary.
-    widths = [_TEXT if chunk.physical_type == "BYTE_ARRAY" else _NUMBER for chunk in chunks]
-    return sum(max(c.total_uncompressed_size, c.num_values * width) for c, width in zip(chunks, widths, strict=True))
+    return sum(
+        max(c.total_uncompressed_size, c.num_values * (_TEXT if c.physical_type == "BYTE_ARRAY" else _NUMBER))
+        for c in chunks
+    )
 
 
 def column_statistics(chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema) -> tuple[Any, Any, bool]:
@@ -241,7 +242,8 @@ class ParquetSource:
             check_chunks(self.metadata, self.size, groups, positions)
         else:
             file = pq.ParquetFile(self._handle, metadata=self.metadata, buffer_size=_BUFFER, **_READER)
-            deque(self._decoded_batches(file, groups, columns, _CHECKED_ROWS), maxlen=0)
+            for _ in self._decoded_batches(file, groups, columns, _CHECKED_ROWS):
+                pass
         self.footer.set_checked(groups, positions)
 
     def packed(self, span: Span) -> bytes:

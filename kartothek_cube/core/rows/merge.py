@@ -148,7 +148,7 @@ def source_schema(given: pa.Schema, spec: RewriteSpec, rules: MergeRules) -> pa.
     known = pa.schema([spec.schema.field(name) for name in given.names])
     wide = unify([known, given], f"dataset {spec.uuid!r}")
     # Only a column that is null throughout takes the type of the source.
-    return pa.schema([w if pt.is_null(f.type) else f for f, w in zip(known, wide, strict=True)])
+    return pa.schema([wide.field(f.name) if pt.is_null(f.type) else f for f in known])
 
 
 def typed_rows(rows: pa.Table, schema: pa.Schema, uuid: str) -> pa.Table:

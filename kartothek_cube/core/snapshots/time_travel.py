@@ -174,15 +174,20 @@ def _snapshots(
 ) -> list[_Found]:
     """The state at each target."""
     last = newest.chain[-1].time if newest.chain and not newest.has_foreign_commit else None
-    found: dict[Target | None, _Found] = {as_of: _tagged(store, newest, as_of) for as_of in targets if _is_tag(as_of)}
-    rest = [as_of for as_of in targets if as_of not in found and not isinstance(as_of, TaggedState)]
-    found |= {as_of: _Found(newest, 0, last) for as_of in rest if as_of is None or _is_newest(newest, as_of)}
+    found, rest = dict[Target | None, _Found](), list[AsOf]()
+    for as_of in targets:
+        if isinstance(as_of, TaggedState) or may_be_tag(as_of):
+            found[as_of] = _tagged(store, newest, as_of)
+        elif as_of is None or _is_newest(newest, as_of):
+            found[as_of] = _Found(newest, 0, last)
+        else:
+            rest.append(as_of)
     if found.keys() >= set(targets):
         return [found[as_of] for as_of in targets]
     oldest, entries = PastState(None, None, None, None, newest.document, None), list[HistoryEntry]()
     for age, (commit, entry) in enumerate(() if newest.has_foreign_commit else _walk(store, newest, rest)):
         for as_of in rest:
-            if as_of not in found and as_of and is_wanted(commit.id, commit.time, commit.cube, as_of):
+            if as_of not in found and is_wanted(commit.id, commit.time, commit.cube, as_of):
                 snapshot = _older(store, newest, commit, entries) if age else newest
                 found[as_of] = _Found(snapshot, age, commit.time)
         if found.keys() >= set(targets):
@@ -206,10 +211,6 @@ def _snapshots(
         f"Dataset {newest.uuid!r} cannot be read as of {target}: {reason}. `history` lists the commits that are kept."
     )
     raise BeforeCreation(text) if is_first and isinstance(missing, datetime) else HistoryUnavailable(text)
-
-
-def _is_tag(as_of: Target | None) -> bool:
-    return isinstance(as_of, TaggedState) or may_be_tag(as_of)
 
 
 def _tagged(store: Store, newest: Snapshot, as_of: Target | None) -> _Found:

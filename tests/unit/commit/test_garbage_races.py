@@ -19,6 +19,7 @@ from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash
+from tests.support.aging import use_clock
 from tests.support.commits import UUID, make_change, wait_for_waiting, write
 
 DOCUMENT = document_key(UUID)
@@ -81,6 +82,17 @@ def test_young_files_are_not_copied():
     base = write(store, {"x": [1]})
     commit_change(store, make_change(store, {"x": [2]}), base)
     assert store.counts["copy"] == 0
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_files_are_old_after_half_of_the_grace_period(monkeypatch, more):
+    clock, store = use_clock(monkeypatch), CountingStore(MemoryStore())
+    base = write(store, {"x": [1]})
+    change = make_change(store, {"x": [2]})
+    clock.advance(seconds=30, microseconds=more)
+    with options(grace=timedelta(minutes=1)):
+        commit_change(store, change, base)
+    assert store.counts["copy"] == more
 
 
 def test_a_commit_that_landed_is_no_error_although_others_followed_and_the_store_fails_then():

@@ -120,6 +120,8 @@ def test_the_user_knows_better():
         (pa.array([f"{i}" for i in range(N)]), True),
         (pa.array(COUNT % 2 == 0), True),
         (pa.array(COUNT.astype(np.int8)), True),
+        (RANDOM.integers(0, 27_500, N), True),  # a little fewer than a fourth of the rows
+        (RANDOM.integers(0, 40_000, N), False),
     ],
 )
 def test_numbers_that_hardly_repeat_have_no_dictionary(column, pays):

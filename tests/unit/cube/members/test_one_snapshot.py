@@ -32,7 +32,7 @@ from kartothek_cube.core.commit.group_commit import PendingCommit
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY
-from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, MARK_KEY, pending_mark
+from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, MARK_KEY, ledger_of, pending_mark
 from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.metadata.txn import Txn
 from kartothek_cube.core.snapshots.document_store import read_document
@@ -290,6 +290,15 @@ def test_a_cube_whose_build_stopped_can_be_built_again():
     assert store.contains(E_DOCUMENT)
     build_both(store)
     assert query_cube_arrow(CUBE, store).num_rows == 4
+
+
+def test_a_cube_that_is_built_over_a_vacancy_goes_on_with_its_ledger(unmade):
+    """With a ledger of its own it would commit what was aborted."""
+    build_both(unmade)
+    ledger = ledger_of(read_document(unmade, SEED_UUID).document.metadata)
+    assert not ledger.is_vacant
+    assert ledger.epoch
+    assert ledger.aborted
 
 
 def test_a_single_dataset_of_a_build_that_stopped_can_be_made(store):
