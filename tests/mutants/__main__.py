@@ -45,15 +45,17 @@ def modules(package: Path) -> Iterator[tuple[str, Path]]:
 
 
 def draw() -> None:
-    """Write a new sample."""
+    """Draw a mutant in place of each that is not in the package any more; the others stay."""
     found = list[Mutant]()
     for room, path in modules(ROOT / "kartothek_cube"):
         mutator = Mutator(room)
         mutator.visit(ast.parse(path.read_text()))
         found += mutator.found
-    sample = sorted(random.Random(SEED).sample(sorted(found), SIZE))
-    SAMPLE.write_text(json.dumps([list(vars(m).values()) for m in sample], indent=1, ensure_ascii=False) + "\n")
-    print(f"{SIZE} of {len(found)} mutants")
+    old, known = sample(), set(found)
+    others = iter(random.Random(SEED).sample(sorted(known.difference(old)), SIZE))
+    new = [mutant if mutant in known else next(others) for mutant in old]
+    SAMPLE.write_text(json.dumps([list(vars(m).values()) for m in new], indent=1, ensure_ascii=False) + "\n")
+    print(f"{SIZE} of {len(found)} mutants, of which {sum(m not in old for m in new)} are new")
 
 
 def sample() -> list[Mutant]:
@@ -81,7 +83,7 @@ def mutated_copy(folder: Path) -> None:
         path.write_text(ast.unparse(ast.fix_missing_locations(tree)))
     if missing:
         raise SystemExit(
-            "Not in the package any more; draw a new sample (--draw), or edit these:\n" + "\n".join(map(str, missing))
+            "Not in the package any more; draw others in their place (--draw):\n" + "\n".join(map(str, missing))
         )
 
 
@@ -147,7 +149,7 @@ def judge(folder: Path, hits: dict[int, list[str]], seconds: dict[str, float], n
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draw", action="store_true", help="draw a new sample")
+    parser.add_argument("--draw", action="store_true", help="draw others in place of mutants that are gone")
     parser.add_argument("--folder", type=Path, help="keep the copy here; with hits in it, tests are not recorded again")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", type=int, nargs="*", help="numbers of mutants")
