@@ -26,6 +26,7 @@ from kartothek_cube import (
     update_cube,
 )
 from kartothek_cube.api.dataset import history, read_table_arrow, undo
+from kartothek_cube.core.runtime.executor import SizeEstimate
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import HistoryUnavailable, InvalidInput, InvalidType
@@ -201,6 +202,16 @@ def test_small_partitions_are_compared_together_and_a_large_one_alone(tmp_path):
     with options(bytes_in_flight=2**23, threads=2):
         found = describe_cube_changes(cube, store, since, rows=0)
     assert found.totals() == [("seed", n, 2 * n, 0)]
+
+
+def test_the_memory_of_both_states_counts(store, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(SizeEstimate, "measured", lambda _, nbytes: sizes.append(nbytes))
+    since = seen(store)
+    update_cube(SEED, CUBE, store, remove_conditions=C("p") >= "")
+    describe_cube_changes(CUBE, store, since, rows=0)
+    assert sizes
+    assert min(sizes) > 0
 
 
 def test_only_partitions_whose_files_differ_are_read(store):

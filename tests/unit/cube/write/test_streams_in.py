@@ -5,6 +5,7 @@ visible before all is well.
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -27,11 +28,18 @@ from kartothek_cube.api.cube import (
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.core.stores.wrappers import ReadOnlyView, StoreView
 from kartothek_cube.core.write.stage import stage_parts
 from kartothek_cube.cube.write.duplicates import check_duplicates, overlapping
 from kartothek_cube.cube.write.prepare import make_write, prepare_parts
-from kartothek_cube.errors import AlreadyExists, InvalidInput, InvalidType, MultiTableCommitAborted, ReadOnlyStore
+from kartothek_cube.errors import (
+    AlreadyExists,
+    AtomicityRequired,
+    InvalidInput,
+    InvalidType,
+    MultiTableCommitAborted,
+    ReadOnlyStore,
+)
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.cubes import answers, files, index_of, snapshot, stored_rows, table, with_column
 
@@ -606,6 +614,20 @@ def test_part_of_a_cube_is_not_overwritten(store):  # cube 80
 def test_a_store_that_cannot_be_written_to_is_refused_at_the_start_of_the_stream(store):
     with pytest.raises(ReadOnlyStore):
         build_cube(blocks(seed()), CUBE, ReadOnlyView(store), options=SMALL)
+
+
+class Unconditional(StoreView):
+    """Takes documents whoever was there before."""
+
+    @property
+    def capabilities(self):
+        return replace(self.inner.capabilities, conditional_put=False)
+
+
+def test_a_store_that_cannot_commit_is_refused_before_a_file_of_the_stream_is_stored(store):
+    with pytest.raises(AtomicityRequired):
+        build_cube(blocks(seed()), CUBE, Unconditional(store), options=SMALL)
+    assert store.list(recursive=True).keys == []
 
 
 def test_who_commits_while_a_stream_runs_loses_nothing(store):
