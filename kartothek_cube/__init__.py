@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.dataset.layout import drop_columns, set_layout
     from kartothek_cube.core.dataset.rows import delete_rows, merge_dataset, update_rows
     from kartothek_cube.core.dataset.tags import drop_dataset_tag, list_dataset_tags, tag_dataset
-    from kartothek_cube.core.runtime.options import options
-    from kartothek_cube.core.runtime.progress import Progress
+    from kartothek_cube.core.runtime.options import Progress, options
     from kartothek_cube.core.stores.open import open_store
     from kartothek_cube.engines.verbs import connect, scan_cube, scan_dataset
     from kartothek_cube.handles.cube_handle import CubeHandle, open  # noqa: A004, F401 - not in __all__
@@ -66,7 +65,6 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "errors": ["errors"],
             "api.cube": [
                 "C",
                 "Conjunction",
@@ -105,18 +103,52 @@ else:
                 "update_cube",
                 "verify_cube",
             ],
-            "core.dataset.changes": ["read_dataset_changes"],
-            "core.dataset.file_statistics": ["build_statistics"],
-            "core.dataset.inspect": ["list_datasets"],
-            "core.dataset.layout": ["drop_columns", "set_layout"],
-            "core.dataset.rows": ["delete_rows", "merge_dataset", "update_rows"],
-            "core.dataset.tags": ["drop_dataset_tag", "list_dataset_tags", "tag_dataset"],
-            "core.runtime.options": ["options"],
-            "core.runtime.progress": ["Progress"],
-            "core.stores.open": ["open_store"],
-            "engines.verbs": ["connect", "scan_cube", "scan_dataset"],
-            "handles.cube_handle": ["CubeHandle", "open"],
-            "handles.dataset_handle": ["DatasetHandle", "open_dataset"],
+            "core.dataset.changes": [
+                "read_dataset_changes",
+            ],
+            "core.dataset.file_statistics": [
+                "build_statistics",
+            ],
+            "core.dataset.inspect": [
+                "list_datasets",
+            ],
+            "core.dataset.layout": [
+                "drop_columns",
+                "set_layout",
+            ],
+            "core.dataset.rows": [
+                "delete_rows",
+                "merge_dataset",
+                "update_rows",
+            ],
+            "core.dataset.tags": [
+                "drop_dataset_tag",
+                "list_dataset_tags",
+                "tag_dataset",
+            ],
+            "core.runtime.options": [
+                "Progress",
+                "options",
+            ],
+            "core.stores.open": [
+                "open_store",
+            ],
+            "engines.verbs": [
+                "connect",
+                "scan_cube",
+                "scan_dataset",
+            ],
+            "errors": [
+                "errors",
+            ],
+            "handles.cube_handle": [
+                "CubeHandle",
+                "open",
+            ],
+            "handles.dataset_handle": [
+                "DatasetHandle",
+                "open_dataset",
+            ],
         },
     )
 

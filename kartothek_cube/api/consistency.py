@@ -12,8 +12,13 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "cube.cube": ["get_payload_subset"],
-            "cube.verbs.discover": ["check_datasets", "get_cube_payload"],
+            "cube.cube": [
+                "get_payload_subset",
+            ],
+            "cube.verbs.discover": [
+                "check_datasets",
+                "get_cube_payload",
+            ],
         },
     )
 

@@ -60,15 +60,19 @@ else:
                 "EqualityCondition",
                 "GreaterEqualCondition",
                 "GreaterThanCondition",
-                "InequalityCondition",
                 "InIntervalCondition",
+                "InequalityCondition",
                 "IsInCondition",
                 "IsNotInCondition",
                 "LessEqualCondition",
                 "LessThanCondition",
                 "VirtualColumn",
             ],
-            "core.expressions.conjunction": ["Condition", "Conjunction", "SimpleCondition"],
+            "core.expressions.conjunction": [
+                "Condition",
+                "Conjunction",
+                "SimpleCondition",
+            ],
             "cube.cube": [
                 "KTK_CUBE_METADATA_DIMENSION_COLUMNS",
                 "KTK_CUBE_METADATA_KEY_IS_SEED",
@@ -77,28 +81,92 @@ else:
                 "KTK_CUBE_UUID_SEPERATOR",
                 "Cube",
             ],
-            "cube.query.groups": ["Group"],
-            "cube.query.plan": ["QueryPlan"],
-            "cube.verbs.append": ["append_to_cube", "remove_partitions", "update_cube"],
-            "cube.verbs.build": ["CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZER", "build_cube", "extend_cube"],
-            "cube.verbs.changes": ["query_cube_changes"],
-            "cube.verbs.cleanup": ["CleanupReport", "cleanup_cube"],
-            "cube.verbs.compact": ["compact_cube"],
-            "cube.verbs.copy": ["copy_cube"],
-            "cube.verbs.delete": ["delete_cube"],
-            "cube.verbs.delete_cells": ["delete_cells"],
-            "cube.verbs.describe": ["CubeDescription", "describe_cube", "list_cubes"],
-            "cube.verbs.describe_changes": ["CubeChanges", "describe_cube_changes"],
-            "cube.verbs.discover": ["open_cube"],
-            "cube.verbs.history": ["cube_history", "undo_cube"],
-            "cube.verbs.indices": ["build_cube_index", "drop_cube_index"],
-            "cube.verbs.query": ["iter_cube", "load_group", "plan_cube_query", "query_cube", "query_cube_arrow"],
-            "cube.verbs.report": ["CubeReport", "cube_report"],
-            "cube.verbs.stats": ["collect_stats"],
-            "cube.verbs.stream": ["count_cube", "run_plan", "stream_cube"],
-            "cube.verbs.tags": ["drop_cube_tag", "list_cube_tags", "tag_cube"],
-            "cube.verbs.verify": ["verify_cube"],
-            "engines.verbs": ["connect", "scan_cube"],
+            "cube.query.groups": [
+                "Group",
+            ],
+            "cube.query.plan": [
+                "QueryPlan",
+            ],
+            "cube.verbs.append": [
+                "append_to_cube",
+                "remove_partitions",
+                "update_cube",
+            ],
+            "cube.verbs.build": [
+                "CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZER",
+                "build_cube",
+                "extend_cube",
+            ],
+            "cube.verbs.changes": [
+                "query_cube_changes",
+            ],
+            "cube.verbs.cleanup": [
+                "CleanupReport",
+                "cleanup_cube",
+            ],
+            "cube.verbs.compact": [
+                "compact_cube",
+            ],
+            "cube.verbs.copy": [
+                "copy_cube",
+            ],
+            "cube.verbs.delete": [
+                "delete_cube",
+            ],
+            "cube.verbs.delete_cells": [
+                "delete_cells",
+            ],
+            "cube.verbs.describe": [
+                "CubeDescription",
+                "describe_cube",
+                "list_cubes",
+            ],
+            "cube.verbs.describe_changes": [
+                "CubeChanges",
+                "describe_cube_changes",
+            ],
+            "cube.verbs.discover": [
+                "open_cube",
+            ],
+            "cube.verbs.history": [
+                "cube_history",
+                "undo_cube",
+            ],
+            "cube.verbs.indices": [
+                "build_cube_index",
+                "drop_cube_index",
+            ],
+            "cube.verbs.query": [
+                "iter_cube",
+                "load_group",
+                "plan_cube_query",
+                "query_cube",
+                "query_cube_arrow",
+            ],
+            "cube.verbs.report": [
+                "CubeReport",
+                "cube_report",
+            ],
+            "cube.verbs.stats": [
+                "collect_stats",
+            ],
+            "cube.verbs.stream": [
+                "count_cube",
+                "run_plan",
+                "stream_cube",
+            ],
+            "cube.verbs.tags": [
+                "drop_cube_tag",
+                "list_cube_tags",
+                "tag_cube",
+            ],
+            "cube.verbs.verify": [
+                "verify_cube",
+            ],
+            "engines.verbs": [
+                "connect",
+                "scan_cube",
+            ],
         },
     )
 

@@ -70,18 +70,35 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "core.dataset.changes": ["read_dataset_changes"],
-            "core.dataset.copy": ["copy_dataset", "rename_dataset"],
+            "core.dataset.changes": [
+                "read_dataset_changes",
+            ],
+            "core.dataset.copy": [
+                "copy_dataset",
+                "rename_dataset",
+            ],
             "core.dataset.distributed": [
                 "commit_dataset",
                 "commit_receipts",
                 "stage_partitions",
                 "write_single_partition",
             ],
-            "core.dataset.file_statistics": ["build_statistics"],
-            "core.dataset.history": ["history", "undo"],
-            "core.dataset.inspect": ["collect_dataset_metadata", "hash_dataset", "list_datasets"],
-            "core.dataset.layout": ["drop_columns", "set_layout"],
+            "core.dataset.file_statistics": [
+                "build_statistics",
+            ],
+            "core.dataset.history": [
+                "history",
+                "undo",
+            ],
+            "core.dataset.inspect": [
+                "collect_dataset_metadata",
+                "hash_dataset",
+                "list_datasets",
+            ],
+            "core.dataset.layout": [
+                "drop_columns",
+                "set_layout",
+            ],
             "core.dataset.maintain": [
                 "build_dataset_indices",
                 "convert_metadata_format",
@@ -96,10 +113,23 @@ else:
                 "read_table_arrow",
                 "stream_table",
             ],
-            "core.dataset.rows": ["delete_rows", "merge_dataset", "update_rows"],
-            "core.dataset.scan_plan": ["ScanPlan", "plan_table_scan"],
-            "core.dataset.staged_partitions": ["StagedPartitions"],
-            "core.dataset.tags": ["drop_dataset_tag", "list_dataset_tags", "tag_dataset"],
+            "core.dataset.rows": [
+                "delete_rows",
+                "merge_dataset",
+                "update_rows",
+            ],
+            "core.dataset.scan_plan": [
+                "ScanPlan",
+                "plan_table_scan",
+            ],
+            "core.dataset.staged_partitions": [
+                "StagedPartitions",
+            ],
+            "core.dataset.tags": [
+                "drop_dataset_tag",
+                "list_dataset_tags",
+                "tag_dataset",
+            ],
             "core.dataset.write": [
                 "create_empty_dataset_header",
                 "store_dataframes_as_dataset",
@@ -107,11 +137,26 @@ else:
                 "update_dataset_from_dataframes",
                 "update_dataset_from_dataframes__iter",
             ],
-            "core.kartothek.dataset_metadata": ["DatasetMetadata", "DatasetMetadataBase"],
-            "core.kartothek.factory": ["DatasetFactory", "ensure_store", "lazy_store"],
-            "core.kartothek.index_base": ["IndexBase"],
-            "core.kartothek.indices": ["ExplicitSecondaryIndex", "PartitionIndex"],
-            "core.kartothek.partition": ["Partition", "combine_metadata"],
+            "core.kartothek.dataset_metadata": [
+                "DatasetMetadata",
+                "DatasetMetadataBase",
+            ],
+            "core.kartothek.factory": [
+                "DatasetFactory",
+                "ensure_store",
+                "lazy_store",
+            ],
+            "core.kartothek.index_base": [
+                "IndexBase",
+            ],
+            "core.kartothek.indices": [
+                "ExplicitSecondaryIndex",
+                "PartitionIndex",
+            ],
+            "core.kartothek.partition": [
+                "Partition",
+                "combine_metadata",
+            ],
             "core.kartothek.schema_wrapper": [
                 "SchemaWrapper",
                 "empty_dataframe_from_schema",
@@ -122,14 +167,35 @@ else:
                 "validate_compatible",
                 "validate_shared_columns",
             ],
-            "core.maintenance.compaction.report": ["CompactionPlan", "CompactionReport"],
-            "core.maintenance.garbage.report": ["GarbageReport"],
-            "core.maintenance.verify.report": ["Finding", "VerifyReport"],
-            "core.write.dataset_layout": ["DatasetLayout"],
-            "core.rows.report": ["RowsReport"],
-            "core.write.partitioner": ["day", "month", "year"],
-            "cube.verbs.compact": ["compact_dataset"],
-            "engines.verbs": ["connect", "scan_dataset"],
+            "core.maintenance.compaction.report": [
+                "CompactionPlan",
+                "CompactionReport",
+            ],
+            "core.maintenance.garbage.report": [
+                "GarbageReport",
+            ],
+            "core.maintenance.verify.report": [
+                "Finding",
+                "VerifyReport",
+            ],
+            "core.rows.report": [
+                "RowsReport",
+            ],
+            "core.write.dataset_layout": [
+                "DatasetLayout",
+            ],
+            "core.write.partitioner": [
+                "day",
+                "month",
+                "year",
+            ],
+            "cube.verbs.compact": [
+                "compact_dataset",
+            ],
+            "engines.verbs": [
+                "connect",
+                "scan_dataset",
+            ],
         },
     )
 

@@ -52,7 +52,7 @@ BARE = "kartothek_cube.bare"
 
 
 def _suggestion(name: str, known: Collection[str]) -> str:
-    from kartothek_cube.core.text import did_you_mean
+    from kartothek_cube.core.arguments import did_you_mean
 
     return did_you_mean([name], known)
 

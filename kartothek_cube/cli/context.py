@@ -168,7 +168,7 @@ def store_named(path: str, name: str) -> Store:
     """
     stores = read_stores(path)
     if name not in stores:
-        from kartothek_cube.core.text import did_you_mean, join_names
+        from kartothek_cube.core.arguments import did_you_mean, join_names
 
         hint = did_you_mean([name], stores)
         raise Failure(f"Could not find store {name} in {path}, which has {join_names(stores)}.{hint}")
@@ -230,9 +230,9 @@ def load_dataset(session: Session) -> tuple[Store, Snapshot]:
     Failure
         If store or dataset do not exist, or cannot be read.
     """
+    from kartothek_cube.core.arguments import did_you_mean, join_names
     from kartothek_cube.core.dataset.inspect import list_datasets
     from kartothek_cube.core.snapshots.loader import find_snapshot
-    from kartothek_cube.core.text import did_you_mean, join_names
 
     uuid = session.prefix
     try:

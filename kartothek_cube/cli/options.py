@@ -47,7 +47,7 @@ def missing(what: str, name: str, known: Collection[str]) -> Failure:
     >>> print(missing("column", "units", ["PRICE", "UNITS"]).message)
     Could not find column units, known columns are PRICE, UNITS. Did you mean 'UNITS'?
     """
-    from kartothek_cube.core.text import did_you_mean, join_names
+    from kartothek_cube.core.arguments import did_you_mean, join_names
 
     hint = "" if is_glob(name) else did_you_mean([name], known)
     names = join_names(known) + (hint and f".{hint}")

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.sort_keys import IntArray, pack
 from kartothek_cube.core.io.reader import FileRequest, open_rows
 from kartothek_cube.core.maintenance.statistics import Hashes, row_hashes
@@ -19,9 +20,8 @@ from kartothek_cube.core.metadata.commit_log import Commit
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_KEY_IS_SEED,

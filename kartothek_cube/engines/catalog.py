@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kartothek_cube.core.arguments import converter_str_tupleset
+from kartothek_cube.core.arguments import converter_str_tupleset, did_you_mean, join_names
 from kartothek_cube.core.dataset.inspect import list_datasets
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, check_uuid
 from kartothek_cube.core.runtime.options import Options
@@ -10,7 +10,6 @@ from kartothek_cube.core.scan.arguments import check_table
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.snapshots.time_travel import check_as_of, load_snapshot_as_of, snapshot_at
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.cube.cube import Cube, prefix_of, require_cube
 from kartothek_cube.cube.members.discovery import prefixes_of, read_members, require_members, seeds_of, valid_cube
 from kartothek_cube.cube.query.intention import QueryArguments

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from kartothek_cube.core.arguments import did_you_mean, join_names
 from kartothek_cube.core.arrow.difference import CHANGE_TYPE, changes_schema
 from kartothek_cube.core.dataset.changes import read_dataset_changes
-from kartothek_cube.core.display.changes import KINDS
+from kartothek_cube.core.display import KINDS
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import Options
@@ -24,7 +25,6 @@ from kartothek_cube.core.scan.changes import check_change_type, check_since, wit
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.snapshots.time_travel import check_as_of, snapshots_between
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.cube.cube import Cube, visible_columns
 from kartothek_cube.cube.execute.changes import iter_changes, iter_dataset_changes
 from kartothek_cube.cube.members.discovery import check_state, load_states, read_members, seeds_of, valid_cube

@@ -122,7 +122,7 @@ class CubeHandle:
         return f"<cube {self.cube.uuid_prefix!r} in {self.store.name}>"
 
     def _repr_html_(self) -> str:
-        from kartothek_cube.core.display.html import Markup, escape, in_notebook
+        from kartothek_cube.core.display import Markup, escape, in_notebook
 
         try:
             return self.describe()._repr_html_()

@@ -121,7 +121,7 @@ class DatasetHandle:
         return f"<dataset {self.dataset_uuid!r} in {self.store.name}>"
 
     def _repr_html_(self) -> str:
-        from kartothek_cube.core.display.html import Markup, escape, in_notebook, table
+        from kartothek_cube.core.display import Markup, escape, in_notebook, table
         from kartothek_cube.core.write.dataset_layout import layout_of
 
         head = Markup(f"<strong>Dataset {escape(self.dataset_uuid)}</strong> in {escape(self.store.name)}")

@@ -20,7 +20,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kartothek_cube.core.metadata.naming import new_id
-from kartothek_cube.core.runtime.progress import Phase, ProgressReporter
+from kartothek_cube.core.runtime.options import Phase, ProgressReporter
 from kartothek_cube.core.runtime.telemetry import progress_reporter
 from kartothek_cube.errors import InvalidInput, KartothekCubeError, Unsupported
 from kartothek_cube.spark.session import Watch, cancel, inheriting_thread, named, session_of, watching

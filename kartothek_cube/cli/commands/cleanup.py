@@ -13,7 +13,7 @@ import click
 from kartothek_cube.cli.context import LoadedCube, Session, load_cube, working
 from kartothek_cube.cli.options import Duration, cube_command, dry_run, yes
 from kartothek_cube.cli.output import bold, confirm, show, size
-from kartothek_cube.core.text import pluralize
+from kartothek_cube.core.arguments import pluralize
 
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import CleanupReport

@@ -12,7 +12,7 @@ from kartothek_cube.cli.context import Session, load_cube, working
 from kartothek_cube.cli.options import chosen_datasets, cube_command, dry_run, parts_of, patterns
 from kartothek_cube.cli.output import bold, show, size
 from kartothek_cube.cli.query.questions import conditions_of, where
-from kartothek_cube.core.text import pluralize
+from kartothek_cube.core.arguments import pluralize
 
 if TYPE_CHECKING:
     from kartothek_cube.api.dataset import CompactionReport

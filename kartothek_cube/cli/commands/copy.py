@@ -14,7 +14,7 @@ from kartothek_cube.cli.context import LoadedCube, Session, load_cube, store_nam
 from kartothek_cube.cli.errors import Failure, one_line
 from kartothek_cube.cli.options import chosen_datasets, cube_command, dry_run, patterns, yes
 from kartothek_cube.cli.output import confirm, echo, show
-from kartothek_cube.core.text import pluralize
+from kartothek_cube.core.arguments import pluralize
 
 if TYPE_CHECKING:
     from kartothek_cube.core.stores.contract import Store

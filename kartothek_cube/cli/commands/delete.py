@@ -10,7 +10,7 @@ import click
 from kartothek_cube.cli.context import LoadedCube, Session, load_cube, working
 from kartothek_cube.cli.options import chosen_datasets, cube_command, dry_run, patterns, yes
 from kartothek_cube.cli.output import bold, confirm, show
-from kartothek_cube.core.text import pluralize
+from kartothek_cube.core.arguments import pluralize
 
 __all__ = ["command", "deletion_lines"]
 

@@ -11,7 +11,7 @@ from kartothek_cube.cli.context import Session, load_cube, working
 from kartothek_cube.cli.options import chosen, cube_command, patterns
 from kartothek_cube.cli.output import bold, show, size
 from kartothek_cube.cli.query.questions import conditions_of, where
-from kartothek_cube.core.text import pluralize
+from kartothek_cube.core.arguments import pluralize
 
 __all__ = ["command", "files_lines"]
 

@@ -25,7 +25,7 @@ from kartothek_cube.cli.errors import Failure
 from kartothek_cube.cli.options import cube_command
 from kartothek_cube.cli.output import bold, confirm, echo, show, size
 from kartothek_cube.cli.query.questions import where
-from kartothek_cube.core.text import pluralize
+from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.errors import IncompleteCubeWarning
 
 if TYPE_CHECKING:

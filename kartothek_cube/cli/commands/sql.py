@@ -191,7 +191,7 @@ class _Statements:
             if of_a_scan := _OF_A_SCAN.match(text):
                 text = f"{of_a_scan['text']}."
             if unknown := _UNKNOWN.match(text):
-                from kartothek_cube.core.text import did_you_mean, join_names
+                from kartothek_cube.core.arguments import did_you_mean, join_names
                 from kartothek_cube.engines.catalog import list_tables
 
                 names = list_tables(self.store)

@@ -21,7 +21,7 @@ from kartothek_cube.cli.context import LoadedCube, Session, load_cube, working
 from kartothek_cube.cli.errors import Failure, StoreFailure, escaped, one_line
 from kartothek_cube.cli.output import json_text, show
 from kartothek_cube.cli.query.questions import groups_of, plan_of
-from kartothek_cube.core.text import pluralize
+from kartothek_cube.core.arguments import pluralize
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -133,7 +133,7 @@ def parse_payload(text: str, known: Sequence[str], always: Collection[str] = ())
     >>> parse_payload("", ["BRAND"])
     []
     """
-    from kartothek_cube.core.text import did_you_mean
+    from kartothek_cube.core.arguments import did_you_mean
 
     if text.strip() == ALL:
         return list(known)

@@ -18,10 +18,10 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
 
 from kartothek_cube.cli.errors import Failure, explained
+from kartothek_cube.core.arguments import did_you_mean
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.time_travel import check_as_of
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.text import did_you_mean
 from kartothek_cube.engines.catalog import find_table, list_tables
 from kartothek_cube.errors import KartothekCubeError
 

@@ -19,8 +19,7 @@ from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.metadata.txn import Txn, is_applied, parse_txn
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase, current_options
 from kartothek_cube.core.snapshots.loader import with_indices
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.delete_scope import Scope, labels_in_scope, parse_scope

@@ -24,8 +24,7 @@ from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.tag import TaggedState
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.options import Overrides, current_options
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Overrides, Phase, current_options
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.indexing import built_indices, file_entries
 from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kartothek_cube.core.arguments import join_names
 from kartothek_cube.core.metadata.naming import check_uuid, new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.telemetry import name_dataset
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.core.text import join_names
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType
 from kartothek_cube.typing import AsOf, StoreLike
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from kartothek_cube.core.arguments import check_flag
+from kartothek_cube.core.arguments import check_flag, did_you_mean
 from kartothek_cube.core.arrow.schema import unify
 from kartothek_cube.core.arrow.types import normal_type
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
@@ -37,7 +37,6 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import labels_of, make_file_plan
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.text import did_you_mean
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
 from kartothek_cube.typing import Columns, IntoItems, IntoPredicates, StoreLike
 

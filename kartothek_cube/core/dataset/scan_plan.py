@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kartothek_cube.core.dataset.reference import dataset_ref
-from kartothek_cube.core.display.explain import Explanation, Step, StepRow, clause_text, predicates_text
+from kartothek_cube.core.display import Explanation, Step, StepRow, clause_text, predicates_text
 from kartothek_cube.core.expressions.predicates import Predicates, columns_of, parse_predicates
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.runtime.options import Overrides
@@ -70,7 +70,7 @@ class ScanPlan:
             If the format is none of these.
         """
         # Imported here: plans travel to Spark executors, which draw nothing.
-        from kartothek_cube.core.display.render import render
+        from kartothek_cube.core.display import render
 
         request = self.scan.request
         facts = (

@@ -16,9 +16,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.types as pt
 
-from kartothek_cube.core.arguments import get_str_to_python_converter
+from kartothek_cube.core.arguments import did_you_mean, get_str_to_python_converter, join_names
 from kartothek_cube.core.expressions.predicates import is_null
-from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 __all__ = ["NoLiteral", "check_brackets", "check_values", "doubt_about", "parse_comparison", "read_literals"]

@@ -10,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.arguments import column_name
 from kartothek_cube.core.arrow.literals import WrongOperand, check_literals, without_arrow
-from kartothek_cube.core.text import column_name
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 __all__ = [

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from kartothek_cube.core.io._fast.footer_check import check_chunks, check_first_codec
 from kartothek_cube.core.io.file_format import readable
 from kartothek_cube.core.io.parquet_footer import ParquetFooter, file_state, keep_footer, kept_footer
-from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
+from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Span, Store
 

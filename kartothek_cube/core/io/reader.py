@@ -20,7 +20,7 @@ from kartothek_cube.core.io.parquet import (
     read_matching_files,
     read_parquet_inside,
 )
-from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
+from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import InvalidInput

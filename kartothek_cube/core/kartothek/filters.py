@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.arguments import column_name
 from kartothek_cube.core.arrow.literals import WrongOperand, check_literals, is_own_kind
 from kartothek_cube.core.arrow.pandas import arrow_array, is_series
 from kartothek_cube.core.arrow.types import stored_type
@@ -24,7 +25,6 @@ from kartothek_cube.core.expressions.predicates import (
     is_null,
     parse_predicates,
 )
-from kartothek_cube.core.text import column_name
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
 
 if TYPE_CHECKING:

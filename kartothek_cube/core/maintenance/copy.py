@@ -51,7 +51,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.tag import Tag
 from kartothek_cube.core.metadata.txn import TXN_KEY
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.snapshots.document_store import StoredDocument, document_keys, find_document, put_document
 from kartothek_cube.core.snapshots.loader import Unseen, load_snapshot, needs_ledger, snapshot_of

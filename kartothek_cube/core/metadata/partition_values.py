@@ -14,7 +14,7 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.metadata._fast.fast_parser import cut_keys
 from kartothek_cube.core.metadata.naming import quote, unquote
-from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
+from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.errors import CorruptDocument, Unsupported
 
 __all__ = ["partition_table", "partition_text", "partition_type"]

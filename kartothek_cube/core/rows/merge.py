@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.arguments import did_you_mean
 from kartothek_cube.core.arrow.schema import unify
 from kartothek_cube.core.arrow.spool import Spool
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -23,7 +24,6 @@ from kartothek_cube.core.rows.search import partitions_with_keys
 from kartothek_cube.core.rows.source import MergeSource, SourceKeys, check_keys, check_no_nulls
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.text import did_you_mean
 from kartothek_cube.core.write.arguments import column_names
 from kartothek_cube.core.write.input_rows import InputPartition, as_items, chunk_bytes, elements_in
 from kartothek_cube.errors import CommitConflict, InvalidInput, UnknownColumn, Unsupported

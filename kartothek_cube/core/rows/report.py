@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kartothek_cube.core.display.explain import Explanation, Step, StepRow
-from kartothek_cube.core.display.html import Markup, details, escape, in_notebook, table_cell
-from kartothek_cube.core.display.render import first_files, render
-from kartothek_cube.core.text import pluralize
+from kartothek_cube.core.arguments import pluralize
+from kartothek_cube.core.display import (
+    Explanation,
+    Markup,
+    Step,
+    StepRow,
+    details,
+    escape,
+    first_files,
+    in_notebook,
+    render,
+    table_cell,
+)
 
 __all__ = ["RowsReport"]
 

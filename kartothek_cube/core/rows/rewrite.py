@@ -18,7 +18,7 @@ from kartothek_cube.core.metadata.naming import decode_key, label_of, new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.rows.edits import Found, RowEdit
 from kartothek_cube.core.runtime.executor import READ_FILES, Executor, map_files
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, layout_of
 from kartothek_cube.core.write.input_rows import InputPartition

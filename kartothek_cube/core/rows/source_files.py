@@ -24,7 +24,7 @@ from kartothek_cube.core.rows.edits import EditedRows, Found, MergeRows, WhenMat
 from kartothek_cube.core.rows.run import RowsPlan, with_all_columns
 from kartothek_cube.core.rows.source import MergeSource
 from kartothek_cube.core.runtime.executor import Executor, map_files, map_in_threads
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import InputPartition, chunk_bytes
 from kartothek_cube.core.write.prepare import WriteRequest, prepare

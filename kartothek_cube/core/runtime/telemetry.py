@@ -24,8 +24,16 @@ from threading import RLock, get_ident
 from typing import Any, TypeAlias, TypeVar, cast
 
 from kartothek_cube.core.runtime.lazy_names import load
-from kartothek_cube.core.runtime.options import Options, Overrides, current_options, use_options
-from kartothek_cube.core.runtime.progress import Bar, Phase, ProgressReporter, require_tqdm
+from kartothek_cube.core.runtime.options import (
+    Bar,
+    Options,
+    Overrides,
+    Phase,
+    ProgressReporter,
+    current_options,
+    require_tqdm,
+    use_options,
+)
 
 __all__ = [
     "AnyOperation",

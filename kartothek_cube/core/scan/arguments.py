@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.types as pt
 
+from kartothek_cube.core.arguments import did_you_mean
 from kartothek_cube.core.expressions.predicates import Predicates
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.text import did_you_mean
 from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound, UnknownColumn
 
 __all__ = [

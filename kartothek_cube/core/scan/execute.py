@@ -17,8 +17,7 @@ from kartothek_cube.core.arrow.pandas import concat_encoded, encoded
 from kartothek_cube.core.arrow.sort_keys import empty_rows
 from kartothek_cube.core.io.reader import FileRequest, TooLarge, open_rows, read_rows, read_together
 from kartothek_cube.core.runtime.executor import READ_FILES, SizeEstimate, map_batches, map_in_threads, thread_count
-from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase, current_options
 from kartothek_cube.core.scan.plan import FilePlan, ScanTask
 from kartothek_cube.core.stores.contract import Store
 

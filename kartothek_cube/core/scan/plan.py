@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arguments import did_you_mean
 from kartothek_cube.core.arrow.sort_keys import IntArray, take_rows
 from kartothek_cube.core.expressions.evaluate import Mask, matching_all
 from kartothek_cube.core.expressions.predicates import (
@@ -34,7 +35,6 @@ from kartothek_cube.core.scan.arguments import LabelFilter, check_table, checked
 from kartothek_cube.core.snapshots.loader import load_index, remember
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.text import did_you_mean
 from kartothek_cube.errors import UnknownColumn
 
 __all__ = [

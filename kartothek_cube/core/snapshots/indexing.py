@@ -13,7 +13,7 @@ from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.index import SecondaryIndex, build_index, distinct_values, index_type
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.stores.contract import Store
 
 __all__ = ["Entries", "built_indices", "file_entries"]

@@ -37,8 +37,7 @@ from kartothek_cube.core.metadata.naming import (
 from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
 from kartothek_cube.core.metadata.schema_file import parse_common_metadata, parse_embedded_schemas
 from kartothek_cube.core.metadata.snapshot import Snapshot, Undecided, make_snapshot, type_of_column
-from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.lru_cache import LruCache
+from kartothek_cube.core.runtime.executor import LruCache, map_in_threads
 from kartothek_cube.core.snapshots.document_store import StoredDocument, read_document
 from kartothek_cube.core.snapshots.index_file import read_index
 from kartothek_cube.core.stores.contract import Store

@@ -28,8 +28,7 @@ from kartothek_cube.core.metadata.file_statistics import (
 )
 from kartothek_cube.core.metadata.naming import STATISTICS_FOLDER, new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.lru_cache import LruCache
+from kartothek_cube.core.runtime.executor import LruCache, map_in_threads
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptData, KeyNotFound, Unsupported
 

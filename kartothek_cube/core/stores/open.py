@@ -108,7 +108,7 @@ def open_store(x: StoreLike, **settings: Unpack[StoreSettings]) -> Store:
     """
     unknown = sorted(settings.keys() - set(_SETTINGS))
     if unknown:
-        from kartothek_cube.core.text import did_you_mean
+        from kartothek_cube.core.arguments import did_you_mean
 
         hint = did_you_mean(unknown, _SETTINGS)
         raise InvalidInput(f"Unknown store settings {unknown}; there are {_SETTINGS}.{hint}")
@@ -248,8 +248,8 @@ def _open_parsed(url: StoreUrl, settings: dict[str, Any]) -> Store:
 def _open_with_storefact(url: str, settings: dict[str, Any]) -> Store:
     import storefact
 
+    from kartothek_cube.core.arguments import did_you_mean
     from kartothek_cube.core.stores.key_value import adapt
-    from kartothek_cube.core.text import did_you_mean
 
     scheme = url.partition("://")[0]
     missing = ""

@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.schema import unify
 from kartothek_cube.core.io.file_format import FileFormat
 from kartothek_cube.core.io.parquet_format import AdaptiveParquetFormat, ParquetFormat
 from kartothek_cube.core.metadata.document import DROPPED_KEY, LAYOUT_KEY
 from kartothek_cube.core.metadata.schema_file import embedded_schemas, parse_embedded_schemas
-from kartothek_cube.core.text import pluralize
 from kartothek_cube.errors import CorruptDocument, InvalidInput
 
 __all__ = [

@@ -21,8 +21,7 @@ from kartothek_cube.core.metadata.index import distinct_values
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, data_key, new_id
 from kartothek_cube.core.metadata.partition_values import partition_type
 from kartothek_cube.core.runtime.executor import map_in_threads, thread_count
-from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase, current_options
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Data, Store, VersionMismatch
 from kartothek_cube.core.write.receipt import PartitionRows, Receipt, index_entries

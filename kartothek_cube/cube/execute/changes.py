@@ -18,8 +18,7 @@ from kartothek_cube.core.arrow.sort_keys import IntArray, pack
 from kartothek_cube.core.io.reader import FileRequest, TooLarge, read_rows
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import SizeEstimate, map_batches, map_in_threads, thread_count
-from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase, current_options
 from kartothek_cube.core.scan.execute import read_batch
 from kartothek_cube.core.scan.plan import FilePlan, ScanTask
 from kartothek_cube.core.stores.contract import Store

@@ -14,7 +14,7 @@ from kartothek_cube.core.expressions.evaluate import Bounds, Mask
 from kartothek_cube.core.io.reader import file_rows
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.snapshots.statistics import extents_of_files, statistics_of_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.execute.partition_loader import PartitionLoader

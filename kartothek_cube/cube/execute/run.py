@@ -21,8 +21,7 @@ from kartothek_cube.core.arrow.sort_keys import IntArray
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io.reader import TooLarge
 from kartothek_cube.core.runtime.executor import SizeEstimate, map_batches
-from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase, current_options
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, RowSelection, join_cells, newest_rows
 from kartothek_cube.cube.execute.partition_loader import (

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, Ledger, ledger_of, mark_of
 from kartothek_cube.core.metadata.document import Document
@@ -32,7 +33,6 @@ from kartothek_cube.core.snapshots.time_travel import (
     states,
 )
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.members.tags import tagged_members
 from kartothek_cube.errors import HistoryUnavailable, IncompleteCubeWarning, InvalidInput

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from kartothek_cube.core.arguments import converter_str, converter_str_set_optional
+from kartothek_cube.core.arguments import converter_str, converter_str_set_optional, did_you_mean, join_names
 from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
@@ -16,7 +16,6 @@ from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.snapshots.time_travel import AsOf, check_as_of
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.cube.cube import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_KEY_IS_SEED,

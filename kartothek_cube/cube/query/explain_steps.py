@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from kartothek_cube.core.display.explain import Explanation, Step, StepRow, predicates_text
-from kartothek_cube.core.text import pluralize
+from kartothek_cube.core.arguments import pluralize
+from kartothek_cube.core.display import Explanation, Step, StepRow, predicates_text
 from kartothek_cube.cube.cube import get_payload_subset
 from kartothek_cube.cube.query.intention import DatasetRole, Intention
 from kartothek_cube.cube.query.partitions import DatasetPartitions

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.sort_keys import IntArray
-from kartothek_cube.core.display.explain import Step
+from kartothek_cube.core.display import Step
 from kartothek_cube.cube.query.align import Aligned
 from kartothek_cube.cube.query.groups import AlignedFiles, GroupContext, Groups
 from kartothek_cube.cube.query.intention import Intention
@@ -151,7 +151,7 @@ class QueryPlan:
         InvalidInput
             For another format.
         """
-        from kartothek_cube.core.display.render import render
+        from kartothek_cube.core.display import render
         from kartothek_cube.cube.query.explain_steps import explanation
 
         return render(explanation(self.intention, self.steps, chain.from_iterable(self.files().values())), format)
@@ -190,7 +190,7 @@ class QueryPlan:
         return draw(picture_of(self.intention, self.aligned, order, offsets, self.partitions, counts, groups))
 
     def _repr_html_(self) -> str:
-        from kartothek_cube.core.display.html import Markup, details
+        from kartothek_cube.core.display import Markup, details
 
         drawing = details("drawing", Markup(self.to_svg()))
         return f'{self.explain("html")}<div class="kartothek-cube">{drawing}</div>'

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.sort_keys import IntArray
-from kartothek_cube.core.display.explain import predicates_text
+from kartothek_cube.core.display import predicates_text
 from kartothek_cube.core.expressions.predicates import Predicates
-from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.query.align import Aligned
 from kartothek_cube.cube.query.intention import Intention
 from kartothek_cube.cube.query.partitions import DatasetPartitions

@@ -5,8 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from kartothek_cube.core.display.html import DARK_PAGE, LIGHT_PAGE, escape, spelled
-from kartothek_cube.core.text import pluralize, shortened
+from kartothek_cube.core.arguments import pluralize, shortened
+from kartothek_cube.core.display import DARK_PAGE, LIGHT_PAGE, escape, spelled
 from kartothek_cube.cube.query.plan_chart import Box, Column, PlanPicture, Row
 
 __all__ = ["draw"]

@@ -15,7 +15,7 @@ from kartothek_cube.core.arrow.sort_keys import (
     stable_order,
     take_rows,
 )
-from kartothek_cube.core.display.explain import Step
+from kartothek_cube.core.display import Step
 from kartothek_cube.core.metadata.file_statistics import FileStatistics
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot

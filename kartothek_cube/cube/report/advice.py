@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kartothek_cube.core.display.html import show_bytes
+from kartothek_cube.core.arguments import pluralize
+from kartothek_cube.core.display import show_bytes
 from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS, cell_order, neighbours
 from kartothek_cube.core.maintenance.verify.indices import rebuild
 from kartothek_cube.core.maintenance.verify.report import SEVERITIES, Finding, Severity, alike
-from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube
 from kartothek_cube.cube.report.facts import Advice
 from kartothek_cube.cube.report.measure import CubeStatistics

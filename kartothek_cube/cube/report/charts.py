@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from kartothek_cube.core.display.html import (
+from kartothek_cube.core.arguments import pluralize, shortened
+from kartothek_cube.core.display import (
     DARK_PAGE,
     LIGHT_PAGE,
     Markup,
@@ -18,7 +19,6 @@ from kartothek_cube.core.display.html import (
     table,
 )
 from kartothek_cube.core.metadata.column_ranges import ColumnRange
-from kartothek_cube.core.text import pluralize, shortened
 from kartothek_cube.cube.report.facts import BETWEEN, Growth, HeatMap, Histogram
 
 __all__ = ["LEVELS", "STYLE", "bar", "heat_figure", "histogram_table", "ranges_details", "sparkline"]

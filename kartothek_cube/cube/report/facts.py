@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from kartothek_cube.core.display.changes import ChangeCounts, ChangedRow
+from kartothek_cube.core.display import ChangeCounts, ChangedRow
 from kartothek_cube.core.maintenance.verify.report import Severity
 from kartothek_cube.core.metadata.column_ranges import ColumnRange
 

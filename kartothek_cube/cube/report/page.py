@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from kartothek_cube.core.display.changes import changes_table, counts_table
-from kartothek_cube.core.display.html import Markup, code, details, escape, or_dash, show_bytes, show_count, table
+from kartothek_cube.core.arguments import pluralize, shortened
+from kartothek_cube.core.display import (
+    Markup,
+    changes_table,
+    code,
+    counts_table,
+    details,
+    escape,
+    or_dash,
+    show_bytes,
+    show_count,
+    table,
+)
 from kartothek_cube.core.maintenance.verify.report import SEVERITIES
-from kartothek_cube.core.text import pluralize, shortened
 from kartothek_cube.cube.report.charts import STYLE, bar, heat_figure, histogram_table, ranges_details, sparkline
 from kartothek_cube.cube.report.facts import Advice, DatasetFacts, IndexFacts, ReportFacts
 

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
-from kartothek_cube.core.display.html import Markup, details, escape, in_notebook, or_dash, show_count, spelled, table
+from kartothek_cube.core.arguments import pluralize
+from kartothek_cube.core.display import Markup, details, escape, in_notebook, or_dash, show_count, spelled, table
 from kartothek_cube.core.metadata.column_ranges import ColumnRange, column_ranges, known_rows
 from kartothek_cube.core.metadata.file_statistics import FileStatistics
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -15,7 +16,6 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.core.text import pluralize
 from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, layout_of
 from kartothek_cube.cube.cube import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,

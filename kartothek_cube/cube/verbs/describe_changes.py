@@ -12,8 +12,16 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.difference import CHANGE_TYPE, changes_schema
 from kartothek_cube.core.dataset.read import checked_limit
-from kartothek_cube.core.display.changes import KINDS, ChangeCounts, changed_rows, changes_table, counts_table
-from kartothek_cube.core.display.html import Markup, escape, in_notebook
+from kartothek_cube.core.display import (
+    KINDS,
+    ChangeCounts,
+    Markup,
+    changed_rows,
+    changes_table,
+    counts_table,
+    escape,
+    in_notebook,
+)
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from kartothek_cube.core.arguments import join_names
 from kartothek_cube.core.arrow.pandas import to_frame
 from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.commit.undo_plan import UndoPlan
@@ -26,7 +27,6 @@ from kartothek_cube.core.snapshots.past_commits import PastCommit, past_commits
 from kartothek_cube.core.snapshots.time_travel import foreign_commits
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.core.text import join_names
 from kartothek_cube.cube.cube import Cube, prefix_of
 from kartothek_cube.cube.members.discovery import cube_of, read_members
 from kartothek_cube.cube.members.history import past_writes, write_id, writes_in_order

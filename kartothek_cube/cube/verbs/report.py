@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arguments import check_flag
+from kartothek_cube.core.arguments import check_flag, pluralize
 from kartothek_cube.core.arrow.sort_keys import IntArray
-from kartothek_cube.core.display.changes import changed_rows
+from kartothek_cube.core.display import changed_rows
 from kartothek_cube.core.io.reader import file_rows
 from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection
 from kartothek_cube.core.metadata.column_ranges import column_ranges
@@ -26,7 +26,6 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.members.consistent_read import state_text
 from kartothek_cube.cube.members.discovery import check_state

@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 import pyarrow.compute as pc
 
-from kartothek_cube.core.display.html import in_notebook, show_bytes, show_count, table
+from kartothek_cube.core.display import in_notebook, show_bytes, show_count, table
 from kartothek_cube.core.io.reader import file_rows
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files, map_in_threads

@@ -11,8 +11,7 @@ from kartothek_cube.core.maintenance.verify.run import VerifyPass, verify, verif
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, check_uuid
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.options import Overrides
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Overrides, Phase
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented

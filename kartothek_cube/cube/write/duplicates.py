@@ -11,12 +11,12 @@ from itertools import combinations
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.sort_keys import pack, pack_one, stable_order
 from kartothek_cube.core.io.reader import FileRequest, open_rows
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.text import pluralize
 from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.cube.write.prepare import DatasetWrite
 from kartothek_cube.errors import InvalidInput

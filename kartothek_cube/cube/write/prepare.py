@@ -9,6 +9,7 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.arguments import drop_or_fill, pluralize
 from kartothek_cube.core.arrow.pandas import null_count
 from kartothek_cube.core.arrow.sort_keys import IntArray, ascends, pack_one, stable_order
 from kartothek_cube.core.io.file_format import FileFormat
@@ -16,7 +17,6 @@ from kartothek_cube.core.io.parquet_format import AdaptiveParquetFormat
 from kartothek_cube.core.metadata.index import index_type
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, data_key, index_key
 from kartothek_cube.core.stores.contract import check_key
-from kartothek_cube.core.text import drop_or_fill, pluralize
 from kartothek_cube.core.write.arguments import layout_of_call
 from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout
 from kartothek_cube.core.write.partitioner import split_rows

@@ -17,7 +17,7 @@ from kartothek_cube.core.arrow.schema import unify
 from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import chunk_bytes
 from kartothek_cube.core.write.receipt import PartitionRows, Receipt

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 from pyspark.sql.udtf import AnalyzeResult
 
+from kartothek_cube.core.arguments import join_names
 from kartothek_cube.core.dataset.history import history
 from kartothek_cube.core.dataset.scan_plan import plan_table_scan
 from kartothek_cube.core.expressions.conjunction import conditions_in
@@ -29,7 +30,6 @@ from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.core.text import join_names
 from kartothek_cube.cube.members.discovery import cube_of, list_cube_prefixes, read_members, require_members, valid_cube
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.verbs.history import cube_history

@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from kartothek_cube.core.arguments import did_you_mean
 from kartothek_cube.core.snapshots.time_travel import check_as_of
 from kartothek_cube.core.stores.urls import LOCAL_SCHEMES, looks_like_url, names_object_store, parse_url
-from kartothek_cube.core.text import did_you_mean
 from kartothek_cube.errors import InvalidInput
 
 __all__ = ["SourceOptions", "Use", "absolute_store", "dataset_uuid", "parse_options", "use_of_schema"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import as_list, check_flag
+from kartothek_cube.core.arguments import as_list, check_flag, pluralize
 from kartothek_cube.core.arrow.grouping import AMPLIFICATION_LIMIT
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.expressions.predicates import Predicates, parse_predicates
@@ -23,7 +23,6 @@ from kartothek_cube.core.scan.groups import GroupPlan, TableRead, make_group_pla
 from kartothek_cube.core.scan.plan import ScanTask, make_file_plan
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store, store_factory
-from kartothek_cube.core.text import pluralize
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.spark.actions import Job
 from kartothek_cube.spark.read.shuffle import ShufflePlan, run_regrouped

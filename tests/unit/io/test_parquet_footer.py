@@ -13,7 +13,7 @@ from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io import parquet_footer
 from kartothek_cube.core.io.parquet import open_file, read_parquet_inside
 from kartothek_cube.core.io.parquet_footer import file_state
-from kartothek_cube.core.runtime.lru_cache import LruCache
+from kartothek_cube.core.runtime.executor import LruCache
 from kartothek_cube.core.stores.open import open_store
 
 KEY = "d/table/part.parquet"

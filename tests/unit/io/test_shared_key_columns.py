@@ -16,7 +16,7 @@ from kartothek_cube.core.io._fast import shared_key_columns
 from kartothek_cube.core.io._fast.shared_key_columns import read_rest, read_with
 from kartothek_cube.core.io.parquet_source import ParquetSource
 from kartothek_cube.core.io.reader import FileRequest, read_rows
-from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
+from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import CorruptData
 from kartothek_cube.testing.stores import CountingStore

@@ -10,7 +10,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from kartothek_cube.core.display.html import Markup, in_notebook
+from kartothek_cube.core.display import Markup, in_notebook
 from kartothek_cube.cube.query import plan_svg
 from kartothek_cube.cube.report import charts
 

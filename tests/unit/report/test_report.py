@@ -27,7 +27,7 @@ from kartothek_cube import (
     plan_cube_query,
     remove_partitions,
 )
-from kartothek_cube.core.display.html import show_count
+from kartothek_cube.core.display import show_count
 from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS
 from kartothek_cube.core.maintenance.verify.indices import rebuild
 from kartothek_cube.core.maintenance.verify.report import Counts, Finding, report_of

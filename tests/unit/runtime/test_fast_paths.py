@@ -10,7 +10,7 @@ import pytest
 
 from kartothek_cube.core.arrow._fast.from_buffers import bit_array, one_value, where_valid
 
-PRINT = "from kartothek_cube.core.runtime.fast_paths import uses_fast_paths; print(uses_fast_paths())"
+PRINT = "from kartothek_cube.core.runtime.options import uses_fast_paths; print(uses_fast_paths())"
 
 
 @pytest.mark.parametrize(("value", "expected"), [(None, "True"), ("1", "True"), ("0", "False")])

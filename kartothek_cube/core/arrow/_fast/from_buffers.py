@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray
-from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
+from kartothek_cube.core.runtime.options import uses_fast_paths
 
 __all__ = ["bit_array", "one_value", "overwrite", "where_valid"]
 

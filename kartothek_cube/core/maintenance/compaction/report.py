@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from kartothek_cube.core.display.explain import Explanation, Step, StepRow
-from kartothek_cube.core.display.render import render
+from kartothek_cube.core.arguments import pluralize
+from kartothek_cube.core.display import Explanation, Step, StepRow, render
 from kartothek_cube.core.io.clustered_files import Clustering
 from kartothek_cube.core.io.file_figures import FileFigures
-from kartothek_cube.core.text import pluralize
 
 __all__ = ["CompactionPlan", "CompactionReport", "Merge"]
 

@@ -38,9 +38,8 @@ from kartothek_cube.core.maintenance.compaction.report import CompactionPlan, Co
 from kartothek_cube.core.metadata.document import DROPPED_KEY
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files, map_in_threads
-from kartothek_cube.core.runtime.options import current_options
+from kartothek_cube.core.runtime.options import Phase, current_options
 from kartothek_cube.core.runtime.options import options as overrides
-from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.scan.execute import stream_tables
 from kartothek_cube.core.scan.plan import ScanTask, check_predicate_columns, conjunction_masks, indices_for
 from kartothek_cube.core.stores.contract import Store

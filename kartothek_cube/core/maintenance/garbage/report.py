@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pyarrow as pa
 
+from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.stores.contract import Entry
-from kartothek_cube.core.text import pluralize
 
 __all__ = [
     "DAMAGED_HISTORY",

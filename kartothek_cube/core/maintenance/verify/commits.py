@@ -9,14 +9,14 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection
 from kartothek_cube.core.maintenance.verify.report import Finding
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, MOVING_KEY
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, decode_entry, is_history_key
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.text import pluralize
 from kartothek_cube.errors import KeyNotFound
 
 __all__ = ["History", "commit_findings", "history_findings", "history_of"]

@@ -8,13 +8,13 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.io.file_format import CSV_GZIP_SUFFIX, CSV_SUFFIX, DATA_SUFFIX, INDEX_SUFFIX
 from kartothek_cube.core.maintenance.garbage.run import own_folders, tracked_keys
 from kartothek_cube.core.maintenance.verify.inspection import Inspection
 from kartothek_cube.core.maintenance.verify.report import Finding
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.stores.contract import Entry, Store, check_key
-from kartothek_cube.core.text import pluralize
 from kartothek_cube.errors import InvalidInput
 
 __all__ = ["file_findings", "leftover_findings", "named_files", "readable_files"]

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.schema import compatible
 from kartothek_cube.core.arrow.sort_keys import IntArray
 from kartothek_cube.core.arrow.types import stored_type
@@ -19,10 +20,9 @@ from kartothek_cube.core.maintenance.verify.report import Finding, Severity
 from kartothek_cube.core.metadata.index import SecondaryIndex, index_from_table, index_labels, index_type
 from kartothek_cube.core.metadata.snapshot import type_of_column
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.snapshots.loader import load_index
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.text import pluralize
 from kartothek_cube.errors import KeyNotFound
 
 __all__ = ["Indices", "coverage_findings", "index_findings", "indices_of", "labelled_values", "rebuild", "uncovered"]

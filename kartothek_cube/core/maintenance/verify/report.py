@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from kartothek_cube.core.display.html import Markup, code, details, escape, in_notebook, table
-from kartothek_cube.core.text import pluralize
+from kartothek_cube.core.arguments import pluralize
+from kartothek_cube.core.display import Markup, code, details, escape, in_notebook, table
 
 __all__ = ["SEVERITIES", "Counts", "Finding", "Severity", "VerifyReport", "alike", "condensed", "report_of"]
 

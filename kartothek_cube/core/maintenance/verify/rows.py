@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.schema import compatible
 from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one, stable_order
 from kartothek_cube.core.arrow.types import common_type, stored_type
@@ -24,10 +25,8 @@ from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection
 from kartothek_cube.core.maintenance.verify.report import Finding, Severity
 from kartothek_cube.core.metadata.file_statistics import FileStatistics
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase, current_options
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.text import pluralize
 from kartothek_cube.errors import Unsupported
 
 __all__ = ["CellPass", "Contradictions", "DistinctValues", "distinct_index_values", "piece_bytes", "row_findings"]

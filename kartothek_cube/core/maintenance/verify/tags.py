@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.maintenance.verify.inspection import Inspection
 from kartothek_cube.core.maintenance.verify.report import Finding
 from kartothek_cube.core.metadata.document import Document
@@ -12,7 +13,6 @@ from kartothek_cube.core.metadata.tag import Tag, TaggedState, name_of_key
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.snapshots.tags import read_state, stored_tags
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.text import pluralize
 from kartothek_cube.errors import CorruptDocument, HistoryUnavailable
 
 __all__ = ["TaggedFiles", "tag_findings", "tagged_files"]

@@ -667,7 +667,7 @@ def test_a_missing_file_matters_only_where_it_is_read(store):  # cube 195
 
 
 def test_a_missing_index_file_matters_only_where_it_is_asked(store, monkeypatch):
-    from kartothek_cube.core.runtime.lru_cache import LruCache
+    from kartothek_cube.core.runtime.executor import LruCache
     from kartothek_cube.core.snapshots import loader
 
     monkeypatch.setattr(loader, "_cache", LruCache(1))
