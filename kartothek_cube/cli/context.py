@@ -274,8 +274,8 @@ def loading(session: Session) -> Iterator[Store]:
 
 def missing_directory(store: Store) -> str:
     """The end of an error about a missing object, if the directory of the store is missing, too."""
+    from kartothek_cube.core.stores.contract import ReadOnlyView
     from kartothek_cube.core.stores.local import LocalStore
-    from kartothek_cube.core.stores.wrappers import ReadOnlyView
 
     inner = store.inner if isinstance(store, ReadOnlyView) else store
     if not isinstance(inner, LocalStore) or Path(inner.root).is_dir():

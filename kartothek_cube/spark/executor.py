@@ -15,9 +15,8 @@ import pyarrow as pa
 from kartothek_cube.core.runtime.executor import THREADS, MaybeRemote, Task, map_in_threads
 from kartothek_cube.core.runtime.options import current_options, use_options
 from kartothek_cube.core.runtime.telemetry import counting, record_counts
-from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.contract import InstrumentedStore, Store
 from kartothek_cube.core.stores.open import open_instrumented, store_factory
-from kartothek_cube.core.stores.wrappers import InstrumentedStore
 from kartothek_cube.errors import CorruptData, InvalidType, KartothekCubeError
 from kartothek_cube.spark.actions import Job, collect, decode_error, encode_error
 from kartothek_cube.spark.session import cores, find_session

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.api.cube import Cube, query_cube_arrow
+from kartothek_cube.core.stores.contract import StoreView
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.testing.model import NaiveCube, Row
 from kartothek_cube.typing import StoreLike
 

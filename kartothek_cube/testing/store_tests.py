@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from kartothek_cube.core.runtime.options import Overrides, options
-from kartothek_cube.core.stores.contract import Store, VersionMismatch
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.core.stores.contract import ReadOnlyView, Store, VersionMismatch
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore
 
 __all__ = ["StoreTests", "increment", "invalid_keys", "valid_keys"]
@@ -59,7 +58,7 @@ def increment(store: Store, key: str, times: int) -> None:
 
     Examples
     --------
-    >>> from kartothek_cube.core.stores.memory import MemoryStore
+    >>> from kartothek_cube.core.stores.local import MemoryStore
     >>> store = MemoryStore()
     >>> store.put("counter", b"0")
     >>> increment(store, "counter", 1)
@@ -86,7 +85,7 @@ class StoreTests:
     Examples
     --------
     >>> import pytest
-    >>> from kartothek_cube.core.stores.memory import MemoryStore
+    >>> from kartothek_cube.core.stores.local import MemoryStore
     >>> class TestMyStore(StoreTests):
     ...     @pytest.fixture
     ...     def store(self):

@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeAlias, TypeVar
 
-from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.core.stores.contract import Store, StoreView
 from kartothek_cube.testing.store_tests import StoreTests, increment, invalid_keys, valid_keys
 
 __all__ = [
@@ -57,7 +56,7 @@ class Call:
 
     Examples
     --------
-    >>> from kartothek_cube.core.stores.memory import MemoryStore
+    >>> from kartothek_cube.core.stores.local import MemoryStore
     >>> store = CountingStore(MemoryStore())
     >>> _ = store.contains("sales/1.parquet")
     >>> store.calls
@@ -74,7 +73,7 @@ class CountingStore(StoreView):
 
     Examples
     --------
-    >>> from kartothek_cube.core.stores.memory import MemoryStore
+    >>> from kartothek_cube.core.stores.local import MemoryStore
     >>> store = CountingStore(MemoryStore())
     >>> store.contains("uuid/table/COUNTRY_CODE=DE/1.parquet")
     False
@@ -132,7 +131,7 @@ class FaultyStore(CountingStore):
 
     Examples
     --------
-    >>> from kartothek_cube.core.stores.memory import MemoryStore
+    >>> from kartothek_cube.core.stores.local import MemoryStore
     >>> memory = MemoryStore()
     >>> store = FaultyStore(memory, lambda call: "after" if call.operation == "put" else None)
     >>> store.put("sales/1.parquet", b"PAR1")

@@ -27,7 +27,7 @@ from kartothek_cube.core.metadata.index import (
 )
 from kartothek_cube.core.snapshots import index_file
 from kartothek_cube.core.snapshots.index_file import index_bytes, read_index
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 
 KEY = "uuid/indices/x/1.parquet"
 LABELS = [f"p=1/{c}" for c in "abcdef"]

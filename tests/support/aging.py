@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 from kartothek_cube.core.commit import apply, commit, cube_writes, staged_files
 from kartothek_cube.core.maintenance.garbage import run as garbage
 from kartothek_cube.core.snapshots import tagging
-from kartothek_cube.core.stores.contract import Listing
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import WRITES, StoreView
+from kartothek_cube.core.stores.contract import WRITES, Listing, StoreView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.write import receipt, stage
 from kartothek_cube.cube.write import commit as cube_commit
 

@@ -15,9 +15,8 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 from urllib.parse import unquote
 
-from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.contract import InstrumentedStore, ReadOnlyView, Store, StoreView
 from kartothek_cube.core.stores.local import LocalStore, check_no_settings
-from kartothek_cube.core.stores.wrappers import InstrumentedStore, ReadOnlyView, StoreView
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, Unsupported
 from kartothek_cube.typing import StoreLike
 
@@ -234,7 +233,7 @@ def _open_parsed(url: StoreUrl, settings: dict[str, Any]) -> Store:
     if url.wrappers == ("readonly",):
         return ReadOnlyView(_open_parsed(StoreUrl(url.scheme, url.path), settings))
     if url.scheme in MEMORY_SCHEMES:
-        from kartothek_cube.core.stores.memory import MemoryStore
+        from kartothek_cube.core.stores.local import MemoryStore
 
         check_no_settings(settings, "a memory store")
         if url.wrappers:
@@ -276,8 +275,8 @@ def _open_with_storefact(url: str, settings: dict[str, Any]) -> Store:
 
 
 def _open_with_fsspec(url: str, settings: dict[str, Any]) -> Store:
-    from kartothek_cube.core.stores.errors import redacted
     from kartothek_cube.core.stores.file_system import open_file_system
+    from kartothek_cube.core.stores.object_store import redacted
 
     _check_none_of(settings, _OBJECT_SETTINGS, "object stores given by URL")
     kind = re.split("::|://", url)[0]

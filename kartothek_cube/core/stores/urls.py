@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from kartothek_cube.core.stores.atomic import ON_WINDOWS
 from kartothek_cube.core.stores.contract import check_key
+from kartothek_cube.core.stores.local import ON_WINDOWS
 from kartothek_cube.errors import InvalidInput
 
 __all__ = [

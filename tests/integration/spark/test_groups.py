@@ -12,8 +12,8 @@ import pytest
 
 from kartothek_cube import C, append_to_cube, iter_cube, plan_cube_query
 from kartothek_cube.api.dataset import read_table_arrow
+from kartothek_cube.core.stores.contract import StoreView
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.spark import driver_errors, map_cube_groups, query_cube_spark
 

@@ -44,8 +44,8 @@ from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.runtime.executor import Task, map_files
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.stores.contract import StoreView
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound, MultiTableCommitAborted
 from kartothek_cube.spark import (
     append_to_cube_from_spark,

@@ -26,8 +26,7 @@ from kartothek_cube.core.io.parquet_source import column_statistics, open_file
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import check_user_metadata, decompress, parse_document, render_document
 from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.cube.verbs.cleanup import cleanup_cube
 from kartothek_cube.cube.verbs.delete import delete_cube
 from kartothek_cube.errors import (
@@ -624,7 +623,7 @@ from kartothek_cube.core.io._fast import shared_key_columns as beside
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.maintenance.statistics import row_group_table
 from kartothek_cube.core.expressions.predicates import parse_predicates
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CorruptData
 
 table = pa.table({"x": [1, 2, 3], "t": ["a", "b", None]})

@@ -22,7 +22,7 @@ from kartothek_cube.core.metadata.document import Document, parse_document
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.stores.contract import Data, Store
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import (
     AlreadyExists,
     CommitConflict,

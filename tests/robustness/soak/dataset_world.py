@@ -39,9 +39,8 @@ from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.runtime.options import Overrides, options
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import states
-from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.core.stores.contract import Store, StoreView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import (
     AlreadyExists,
     CommitConflict,

@@ -11,7 +11,7 @@ from kartothek_cube.core.commit.apply import apply_change
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.write.partitioner import split_rows
 from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.core.write.stage import StageRequest, dataset_schema, stage_parts

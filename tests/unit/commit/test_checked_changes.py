@@ -20,7 +20,7 @@ from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.metadata.partitions import to_mapping
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.write.partitioner import split_rows
 from kartothek_cube.core.write.stage import StageRequest, dataset_schema, stage_parts
 from kartothek_cube.errors import CommitConflict

@@ -19,7 +19,7 @@ from kartothek_cube.core.dataset.write import (
 from kartothek_cube.core.io.csv import CsvFormat
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.naming import document_key
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidRequest, InvalidType, KeyNotFound, Unsupported
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.datasets import (

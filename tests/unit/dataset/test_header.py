@@ -14,8 +14,8 @@ from kartothek_cube.core.dataset.write import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.core.stores.contract import ReadOnlyView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import AlreadyExists, InvalidInput, InvalidRequest, InvalidType, ReadOnlyStore, Unsupported
 from tests.support.datasets import (
     UUID,

@@ -13,7 +13,7 @@ from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.naming import schema_key
 from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import (
     CorruptData,
     DatasetNotFound,

@@ -19,7 +19,7 @@ from kartothek_cube.api.dataset import (
     update_rows,
 )
 from kartothek_cube.core.maintenance.compaction import run as compaction
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, UnknownColumn
 
 

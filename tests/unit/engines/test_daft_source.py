@@ -13,7 +13,7 @@ from kartothek_cube import Cube, query_cube_arrow
 from kartothek_cube.api.cube import append_to_cube, build_cube
 from kartothek_cube.api.dataset import store_dataframes_as_dataset
 from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.engines.catalog import open_dataset_table
 from kartothek_cube.engines.verbs import scan_cube_daft
 from kartothek_cube.errors import InvalidInput

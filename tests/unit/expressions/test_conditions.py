@@ -42,7 +42,7 @@ from kartothek_cube.core.expressions.conditions import (
 )
 from kartothek_cube.core.expressions.conjunction import Condition, Conjunction, SimpleCondition
 from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 TYPES = {

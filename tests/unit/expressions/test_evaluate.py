@@ -29,7 +29,7 @@ from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.index import build_index
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.scan.plan import index_mask, indexed_clauses
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 
 COMPARE = {"==": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 DAY = dt.datetime(2020, 2, 29)

@@ -27,7 +27,7 @@ from kartothek_cube.core.expressions.predicates import (
 )
 from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 X, Y, P = Clause("x", "==", 1), Clause("y", "<", "b"), Clause("p", "!=", 2)

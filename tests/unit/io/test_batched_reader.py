@@ -20,8 +20,7 @@ from kartothek_cube.core.io.csv import CsvFormat
 from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, TooLarge, read_rows, read_together
 from kartothek_cube.core.runtime.telemetry import counting
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.errors import CorruptData, CorruptDocument, KeyNotFound
 
 pytestmark = pytest.mark.usefixtures("fast_paths")

@@ -13,8 +13,7 @@ from kartothek_cube.core.io.parquet import read_columns
 from kartothek_cube.core.io.parquet_format import AdaptiveParquetFormat, ParquetFormat
 from kartothek_cube.core.io.parquet_source import ParquetSource, column_bounds, open_file
 from kartothek_cube.core.io.reader import FileRequest, file_rows, read_rows
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault
 

@@ -17,7 +17,7 @@ from kartothek_cube.core.io import parquet, parquet_source
 from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.io.parquet_source import ParquetSource, _DistantFile, open_file
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CorruptData
 
 pytestmark = pytest.mark.usefixtures("fast_paths")

@@ -29,7 +29,7 @@ from kartothek_cube.api.serialization import (
 from kartothek_cube.core.io.csv import CsvFormat
 from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.io.parquet_source import ParquetSource
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.core.write.stage import StageRequest
 from kartothek_cube.errors import (

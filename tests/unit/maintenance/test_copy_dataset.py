@@ -17,10 +17,9 @@ from kartothek_cube.core.metadata.document import parse_document
 from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY
 from kartothek_cube.core.metadata.naming import document_key, schema_key
 from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
+from kartothek_cube.core.stores.contract import WRITES, ReadOnlyView, StoreView
 from kartothek_cube.core.stores.key_value import KeyValueAdapter
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import WRITES, ReadOnlyView, StoreView
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.errors import (
     AlreadyExists,
     CommitConflict,

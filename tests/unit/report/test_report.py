@@ -32,7 +32,7 @@ from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS
 from kartothek_cube.core.maintenance.verify.indices import rebuild
 from kartothek_cube.core.maintenance.verify.report import Counts, Finding, report_of
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.cube.report.advice import advice_of
 from kartothek_cube.cube.report.charts import STYLE, heat_figure, level, sparkline
 from kartothek_cube.cube.report.facts import Growth, HeatMap

@@ -25,7 +25,7 @@ from kartothek_cube.core.metadata.txn import Txn
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.runtime.telemetry import current_operation, is_collecting, operation
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput
 from tests.support.commits import write
 

@@ -20,7 +20,7 @@ from kartothek_cube.core.scan.plan import (
     rejects_null,
 )
 from kartothek_cube.core.snapshots.loader import with_indices
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidType, UnknownColumn
 from tests.support.commits import UUID, write
 

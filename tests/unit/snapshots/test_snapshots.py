@@ -11,7 +11,7 @@ from kartothek_cube.core.metadata.document import parse_document, render_documen
 from kartothek_cube.core.metadata.naming import document_key, schema_key
 from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_index, load_snapshot, with_indices
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, KeyNotFound, Unsupported
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.commits import UUID, labels, make_change, write

@@ -28,8 +28,8 @@ from kartothek_cube.core.runtime.executor import LruCache
 from kartothek_cube.core.snapshots import statistics as module
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.statistics import load_statistics, statistics_of_files
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.core.stores.contract import StoreView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CommitConflict
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.commits import UUID, foreign_commit, write

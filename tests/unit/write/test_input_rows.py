@@ -19,7 +19,7 @@ from kartothek_cube.core.dataset.write import (
     update_dataset_from_dataframes,
     update_dataset_from_dataframes__iter,
 )
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType
 from tests.support.datasets import (
     UUID,

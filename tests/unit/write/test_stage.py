@@ -11,7 +11,7 @@ from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.runtime import executor
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import options
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.write import stage as module
 from kartothek_cube.core.write.partitioner import split_rows
 from kartothek_cube.core.write.receipt import PartitionRows

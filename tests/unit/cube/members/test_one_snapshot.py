@@ -36,7 +36,7 @@ from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, MARK_KEY, ledge
 from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.metadata.txn import Txn
 from kartothek_cube.core.snapshots.document_store import read_document
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.members.discovery import load_cube
 from kartothek_cube.cube.write import commit as cube_commit

@@ -29,7 +29,7 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.core.arrow.grouping import AMPLIFICATION_LIMIT
 from kartothek_cube.core.arrow.pandas import to_frame
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.testing.stores import Call, CountingStore
 from tests.support.cubes import ColdStore, table
 

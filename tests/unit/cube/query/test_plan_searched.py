@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kartothek_cube import C, Conjunction, Cube, append_to_cube, build_cube, plan_cube_query
 from kartothek_cube.core.metadata import snapshot as snapshot_module
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.cube.query import align
 from tests.caches import forget
 

@@ -26,8 +26,8 @@ from kartothek_cube.api.cube import (
     query_cube_arrow,
     remove_partitions,
 )
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.core.stores.contract import ReadOnlyView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound
 from tests.support.cubes import answers, contents, files, refused, snapshot, table, with_column
 

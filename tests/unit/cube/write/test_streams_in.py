@@ -25,9 +25,8 @@ from kartothek_cube.api.cube import (
     update_cube,
 )
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.core.stores.contract import ReadOnlyView
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.core.write.stage import stage_parts
 from kartothek_cube.cube.write.duplicates import check_duplicates, overlapping
 from kartothek_cube.cube.write.prepare import make_write, prepare_parts
