@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from kartothek_cube.core.arguments import pluralize
-from kartothek_cube.core.arrow.sort_keys import IntArray, pack
+from kartothek_cube.core.arrow.keys import IntArray, pack
 from kartothek_cube.core.io.reader import FileRequest, open_rows
 from kartothek_cube.core.maintenance.statistics import Hashes, row_hashes
 from kartothek_cube.core.maintenance.verify.inspection import DAMAGE

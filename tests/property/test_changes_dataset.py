@@ -33,8 +33,7 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.core.arrow.difference import CHANGE_TYPE
-from kartothek_cube.core.arrow.schema import compatible
-from kartothek_cube.core.arrow.types import common_type
+from kartothek_cube.core.arrow.types import common_type, compatible
 from kartothek_cube.core.expressions.evaluate import matching_rows
 from kartothek_cube.core.expressions.predicates import parse_predicates
 from kartothek_cube.core.snapshots.loader import load_snapshot

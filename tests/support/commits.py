@@ -10,7 +10,7 @@ from unittest import mock
 
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.schema import ordered
+from kartothek_cube.core.arrow.types import ordered
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.commit.group_commit import _CommitQueues, _queues

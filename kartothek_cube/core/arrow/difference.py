@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.arrow.grouping import Spill
-from kartothek_cube.core.arrow.sort_keys import (
+from kartothek_cube.core.arrow.keys import (
     BoolArray,
     IntArray,
+    Spill,
     empty_rows,
     expand_ranges,
     group_starts,

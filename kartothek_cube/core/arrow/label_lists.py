@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.arrow.keys import IntArray
 
 __all__ = [
     "compacted",

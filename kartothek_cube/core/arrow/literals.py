@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from kartothek_cube.core.arrow.schema import plain_type
-from kartothek_cube.core.arrow.types import stored_type
+from kartothek_cube.core.arrow.types import plain_type, stored_type
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 __all__ = [

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import column_name
-from kartothek_cube.core.arrow.schema import stored_schema
+from kartothek_cube.core.arrow.types import stored_schema
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.schema import check_shared_columns, ordered, unify
+from kartothek_cube.core.arrow.types import check_shared_columns, ordered, unify
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.rebase import check_indices, conflict, is_reapplied, is_same, minus_own_files, rebase
 from kartothek_cube.core.metadata.commit_log import (

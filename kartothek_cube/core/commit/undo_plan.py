@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.schema import unify
-from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.arrow.keys import IntArray
+from kartothek_cube.core.arrow.types import unify
 from kartothek_cube.core.commit.rebase import changed_labels, commits
 from kartothek_cube.core.metadata.commit_log import fingerprint
 from kartothek_cube.core.metadata.document import DROPPED_KEY, LAYOUT_KEY, STATE_KEYS

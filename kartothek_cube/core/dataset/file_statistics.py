@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.column_bounds import columns_with_bounds, has_bounds
+from kartothek_cube.core.arrow.bounds import columns_with_bounds, has_bounds
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict

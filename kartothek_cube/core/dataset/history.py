@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.arrow.pandas import to_frame
-from kartothek_cube.core.arrow.sort_keys import IntArray
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
 from kartothek_cube.core.commit.undo_plan import UndoPlan, check_undoable, old_places, restored_metadata

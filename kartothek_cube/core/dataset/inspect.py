@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import as_list
+from kartothek_cube.core.arrow.keys import group_starts, pack_one
 from kartothek_cube.core.arrow.pandas import to_frame
-from kartothek_cube.core.arrow.sort_keys import group_starts, pack_one
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.expressions.predicates import parse_predicates
 from kartothek_cube.core.io.reader import FileRequest, read_rows

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import as_list, check_flag
+from kartothek_cube.core.arrow.keys import pack_one
 from kartothek_cube.core.arrow.pandas import to_frame
-from kartothek_cube.core.arrow.sort_keys import pack_one
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.expressions.predicates import parse_predicates
 from kartothek_cube.core.io.parquet_source import open_file

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import check_flag, did_you_mean
-from kartothek_cube.core.arrow.schema import unify
-from kartothek_cube.core.arrow.types import normal_type
+from kartothek_cube.core.arrow.types import normal_type, unify
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas import check_names
-from kartothek_cube.core.arrow.schema import check_shared_columns, ordered, stored_schema
+from kartothek_cube.core.arrow.types import check_shared_columns, ordered, stored_schema
 from kartothek_cube.core.commit.change import Change, OnConflict, check_on_conflict
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
 from kartothek_cube.core.commit.dataset_write import (

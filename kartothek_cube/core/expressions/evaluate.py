@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.keys import as_int64, expand_ranges, is_plain_integer
 from kartothek_cube.core.arrow.literals import literal, literal_array
-from kartothek_cube.core.arrow.sort_keys import as_int64, expand_ranges, is_plain_integer
 from kartothek_cube.core.expressions.predicates import (
     Clause,
     Constants,

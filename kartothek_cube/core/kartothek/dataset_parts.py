@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.schema import normal_schema
+from kartothek_cube.core.arrow.types import normal_schema
 from kartothek_cube.core.kartothek.index_base import IndexBase
 from kartothek_cube.core.kartothek.indices import ExplicitSecondaryIndex, PartitionIndex
 from kartothek_cube.core.kartothek.partition import partition_columns

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.arrow.keys import IntArray, expand_ranges, pack_one, take_rows
 from kartothek_cube.core.arrow.pandas import to_frame
-from kartothek_cube.core.arrow.schema import plain_type
-from kartothek_cube.core.arrow.sort_keys import IntArray, expand_ranges, pack_one, take_rows
+from kartothek_cube.core.arrow.types import plain_type
 from kartothek_cube.core.commit.commit import put_index
 from kartothek_cube.core.expressions.evaluate import matching_rows
 from kartothek_cube.core.expressions.predicates import check_constants, columns_of, parse_predicates

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas import encoded, to_frame, to_table
-from kartothek_cube.core.arrow.schema import stored_schema
+from kartothek_cube.core.arrow.types import stored_schema
 from kartothek_cube.core.expressions.evaluate import filter_table
 from kartothek_cube.core.expressions.predicates import Predicates, check_constants, columns_of, parse_predicates
 from kartothek_cube.core.io.csv import SEPARATOR, CsvFormat, csv_content

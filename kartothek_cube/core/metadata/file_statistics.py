@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 import zstandard
 
-from kartothek_cube.core.arrow.column_bounds import cut_bounds, family_of
+from kartothek_cube.core.arrow.bounds import cut_bounds, family_of
 from kartothek_cube.core.expressions.evaluate import Bounds, Mask, possible_chunks
 from kartothek_cube.core.expressions.predicates import Clause, Predicates, accepts_null, by_column
 from kartothek_cube.core.io.file_format import DATA_SUFFIX

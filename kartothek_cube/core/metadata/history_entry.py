@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import zstandard
 
-from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY, CubeCommit
 from kartothek_cube.core.metadata.document import Document, decompress
 from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY

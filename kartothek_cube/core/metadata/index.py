@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.arrow.keys import IntArray, pack_one
 from kartothek_cube.core.arrow.label_lists import (
     compacted,
     concat_lists,
@@ -24,7 +25,6 @@ from kartothek_cube.core.arrow.label_lists import (
     packed,
     without_labels,
 )
-from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one
 from kartothek_cube.core.arrow.types import normal_type
 from kartothek_cube.core.expressions.evaluate import MANY, Mask, can_be_searched, matching_all, matching_ranges
 from kartothek_cube.core.expressions.predicates import Clause

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.metadata._fast.fast_parser import cut_json, cut_msgpack, join_json
 from kartothek_cube.core.metadata._fast.label_index import are_distinct, are_few, label_order, positions_among
 from kartothek_cube.core.runtime.options import uses_fast_paths

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 import zstandard
 
-from kartothek_cube.core.arrow.schema import normal_schema, stored_schema
+from kartothek_cube.core.arrow.types import normal_schema, stored_schema
 from kartothek_cube.core.metadata.document import decompress
 from kartothek_cube.errors import CorruptDocument
 

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.key_index import Positions
-from kartothek_cube.core.arrow.sort_keys import take_chunked
+from kartothek_cube.core.arrow.keys import Positions, take_chunked
 from kartothek_cube.core.expressions.evaluate import Mask, filter_table, matching_rows
 from kartothek_cube.core.expressions.predicates import Predicates
 from kartothek_cube.core.rows.source import MergeSource

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import did_you_mean
-from kartothek_cube.core.arrow.schema import unify
-from kartothek_cube.core.arrow.spool import Spool
+from kartothek_cube.core.arrow.keys import Spool
+from kartothek_cube.core.arrow.types import unify
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.rows.edits import RowEdit, WhenMatched
 from kartothek_cube.core.rows.rewrite import RewriteSpec

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.sort_keys import sorted_table
+from kartothek_cube.core.arrow.keys import sorted_table
 from kartothek_cube.core.commit.dataset_write import stage_prepared
 from kartothek_cube.core.io.file_figures import FileFigures, file_figures, format_like, grouped_like
 from kartothek_cube.core.io.reader import FileRequest, read_rows

@@ -9,8 +9,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.sort_keys import take_chunked, take_rows
-from kartothek_cube.core.arrow.spool import Spool
+from kartothek_cube.core.arrow.keys import Spool, take_chunked, take_rows
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.dataset_write import stage_data
 from kartothek_cube.core.expressions.evaluate import Mask

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.arrow.key_index import KeyIndex, Positions
-from kartothek_cube.core.arrow.sort_keys import take_chunked
+from kartothek_cube.core.arrow.keys import KeyIndex, Positions, take_chunked
 from kartothek_cube.core.expressions.predicates import Clause, Predicates
 from kartothek_cube.errors import InvalidInput
 

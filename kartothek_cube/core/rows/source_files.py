@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.arrow.sort_keys import take_rows
+from kartothek_cube.core.arrow.keys import take_rows
 from kartothek_cube.core.commit.dataset_write import stage_prepared
 from kartothek_cube.core.expressions.evaluate import Mask
 from kartothek_cube.core.expressions.predicates import Clause, Predicates

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.difference import CHANGE_TYPE
-from kartothek_cube.core.arrow.schema import compatible
-from kartothek_cube.core.arrow.sort_keys import BoolArray, take_rows
-from kartothek_cube.core.arrow.types import common_type
+from kartothek_cube.core.arrow.keys import BoolArray, take_rows
+from kartothek_cube.core.arrow.types import common_type, compatible
 from kartothek_cube.core.expressions.predicates import Predicates
 from kartothek_cube.core.metadata.index import keep_labels, merge_indices
 from kartothek_cube.core.metadata.snapshot import Snapshot

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.grouping import AMPLIFICATION_LIMIT, Spill, split_groups
+from kartothek_cube.core.arrow.keys import AMPLIFICATION_LIMIT, Spill, empty_rows, split_groups
 from kartothek_cube.core.arrow.pandas import concat_encoded, encoded
-from kartothek_cube.core.arrow.sort_keys import empty_rows
 from kartothek_cube.core.io.reader import FileRequest, TooLarge, open_rows, read_rows, read_together
 from kartothek_cube.core.runtime.executor import READ_FILES, SizeEstimate, map_batches, map_in_threads, thread_count
 from kartothek_cube.core.runtime.options import Phase, current_options

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.arrow.sort_keys import IntArray, empty_rows, expand_ranges, group_starts, pack_one, take_rows
+from kartothek_cube.core.arrow.keys import IntArray, empty_rows, expand_ranges, group_starts, pack_one, take_rows
 from kartothek_cube.core.expressions.evaluate import Mask, matching_all
 from kartothek_cube.core.expressions.predicates import Clause, Predicates, by_column
 from kartothek_cube.core.io.reader import FileRequest

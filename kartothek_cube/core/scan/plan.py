@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import did_you_mean
-from kartothek_cube.core.arrow.sort_keys import IntArray, take_rows
+from kartothek_cube.core.arrow.keys import IntArray, take_rows
 from kartothek_cube.core.expressions.evaluate import Mask, matching_all
 from kartothek_cube.core.expressions.predicates import (
     Clause,

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.column_bounds import joined_bounds, measure_bounds
+from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
 from kartothek_cube.core.io.parquet import conform
 from kartothek_cube.core.io.parquet_format import encode_bare
 from kartothek_cube.core.io.parquet_source import ParquetSource, column_statistics, open_file

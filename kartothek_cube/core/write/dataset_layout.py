@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import pluralize
-from kartothek_cube.core.arrow.schema import unify
+from kartothek_cube.core.arrow.types import unify
 from kartothek_cube.core.io.file_format import FileFormat
 from kartothek_cube.core.io.parquet_format import AdaptiveParquetFormat, ParquetFormat
 from kartothek_cube.core.metadata.document import DROPPED_KEY, LAYOUT_KEY

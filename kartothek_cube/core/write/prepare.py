@@ -12,8 +12,8 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.schema import check_shared_columns, ordered, unify
-from kartothek_cube.core.arrow.sort_keys import sorted_table
+from kartothek_cube.core.arrow.keys import sorted_table
+from kartothek_cube.core.arrow.types import check_shared_columns, ordered, unify
 from kartothek_cube.core.io.file_format import FileFormat
 from kartothek_cube.core.metadata.index import index_type
 from kartothek_cube.core.metadata.naming import data_key, index_key, schema_key

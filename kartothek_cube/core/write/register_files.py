@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.schema import ordered, stored_schema
+from kartothek_cube.core.arrow.types import ordered, stored_schema
 from kartothek_cube.core.io.parquet_source import open_file
 from kartothek_cube.core.metadata.naming import data_key
 from kartothek_cube.core.metadata.partition_values import partition_table

@@ -12,8 +12,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.column_bounds import joined_bounds, measure_bounds
-from kartothek_cube.core.arrow.schema import ordered
+from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
+from kartothek_cube.core.arrow.types import ordered
 from kartothek_cube.core.io.file_format import FileFormat
 from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.metadata.file_statistics import StatisticsOfFile, make_statistics

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.difference import Difference, DifferenceBuffer, changes_schema, row_difference
-from kartothek_cube.core.arrow.sort_keys import IntArray, pack
+from kartothek_cube.core.arrow.keys import IntArray, pack
 from kartothek_cube.core.io.reader import FileRequest, TooLarge, read_rows
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import SizeEstimate, map_batches, map_in_threads, thread_count

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.expressions.evaluate import Bounds, Mask
 from kartothek_cube.core.io.reader import file_rows
 from kartothek_cube.core.metadata.snapshot import Snapshot

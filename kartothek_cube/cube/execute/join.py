@@ -11,9 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow._fast.from_buffers import bit_array, overwrite, where_valid
-from kartothek_cube.core.arrow.key_index import KeyIndex, Positions
-from kartothek_cube.core.arrow.sort_keys import BoolArray, ascends, pack, pack_one, stable_order, take_rows
+from kartothek_cube.core.arrow.keys import (
+    BoolArray,
+    KeyIndex,
+    Positions,
+    ascends,
+    bit_array,
+    overwrite,
+    pack,
+    pack_one,
+    stable_order,
+    take_rows,
+    where_valid,
+)
 from kartothek_cube.core.expressions.predicates import Clause, Constants
 
 __all__ = [

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.key_index import Positions, position_type
-from kartothek_cube.core.arrow.sort_keys import IntArray, pack, scratch
+from kartothek_cube.core.arrow.keys import IntArray, Positions, pack, position_type, scratch
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.cube.execute.join import JoinedRows, RowSelection, TakeIndices, rows_at, take_indices
 

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.grouping import AMPLIFICATION_LIMIT, Spill, split_groups
-from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.arrow.keys import AMPLIFICATION_LIMIT, IntArray, Spill, split_groups
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io.reader import TooLarge
 from kartothek_cube.core.runtime.executor import SizeEstimate, map_batches

@@ -11,7 +11,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.schema import compatible
+from kartothek_cube.core.arrow.types import compatible
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.cube.cube import Cube, get_payload_subset, visible_columns

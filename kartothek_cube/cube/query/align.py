@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.sort_keys import (
+from kartothek_cube.core.arrow.keys import (
     IntArray,
     expand_ranges,
     group_starts,

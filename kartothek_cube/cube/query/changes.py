@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.key_index import KeyIndex
-from kartothek_cube.core.arrow.schema import ordered
-from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray, expand_ranges
+from kartothek_cube.core.arrow.keys import BoolArray, IntArray, KeyIndex, expand_ranges
+from kartothek_cube.core.arrow.types import ordered
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.scan.changes import unshared, widened, with_columns_of, without_files

@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.sort_keys import IntArray, group_starts
+from kartothek_cube.core.arrow.keys import IntArray, group_starts
 from kartothek_cube.cube.query.align import Aligned
 from kartothek_cube.cube.query.intention import DatasetRole
 from kartothek_cube.cube.query.partitions import DatasetPartitions

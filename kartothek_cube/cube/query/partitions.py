@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.sort_keys import IntArray, expand_ranges, group_starts, pack_one, take_rows
+from kartothek_cube.core.arrow.keys import IntArray, expand_ranges, group_starts, pack_one, take_rows
 from kartothek_cube.core.expressions.evaluate import Mask
 from kartothek_cube.core.expressions.predicates import Clause, by_column
 from kartothek_cube.core.metadata.file_statistics import FileStatistics

@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.display import Step
 from kartothek_cube.cube.query.align import Aligned
 from kartothek_cube.cube.query.groups import AlignedFiles, GroupContext, Groups

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import pluralize
-from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.display import predicates_text
 from kartothek_cube.core.expressions.predicates import Predicates
 from kartothek_cube.cube.query.align import Aligned

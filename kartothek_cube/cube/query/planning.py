@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.sort_keys import (
+from kartothek_cube.core.arrow.keys import (
     IntArray,
     group_starts,
     pack_one,

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow.keys import IntArray, pack, take_rows
 from kartothek_cube.core.arrow.label_lists import number_of_labels
-from kartothek_cube.core.arrow.sort_keys import IntArray, pack, take_rows
 from kartothek_cube.core.metadata.column_ranges import ColumnRange
 from kartothek_cube.core.metadata.history_entry import HistoryEntry
 from kartothek_cube.core.metadata.index import SecondaryIndex, grouped

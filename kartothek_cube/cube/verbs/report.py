@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import check_flag, pluralize
-from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.display import changed_rows
 from kartothek_cube.core.io.reader import file_rows
 from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.arrow.key_index import KeyIndex
-from kartothek_cube.core.arrow.spool import Spool
+from kartothek_cube.core.arrow.keys import KeyIndex, Spool
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.expressions.conditions import C
 from kartothek_cube.core.expressions.conjunction import Condition

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import pluralize
-from kartothek_cube.core.arrow.sort_keys import pack, pack_one, stable_order
+from kartothek_cube.core.arrow.keys import pack, pack_one, stable_order
 from kartothek_cube.core.io.reader import FileRequest, open_rows
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options

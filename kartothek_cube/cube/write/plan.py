@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.schema import ordered, unify
+from kartothek_cube.core.arrow.types import ordered, unify
 from kartothek_cube.core.commit.change import Change, OnConflict
 from kartothek_cube.core.expressions.conjunction import Conjunction
 from kartothek_cube.core.io.file_format import FileFormat

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import drop_or_fill, pluralize
+from kartothek_cube.core.arrow.keys import IntArray, ascends, pack_one, stable_order
 from kartothek_cube.core.arrow.pandas import null_count
-from kartothek_cube.core.arrow.sort_keys import IntArray, ascends, pack_one, stable_order
 from kartothek_cube.core.io.file_format import FileFormat
 from kartothek_cube.core.io.parquet_format import AdaptiveParquetFormat
 from kartothek_cube.core.metadata.index import index_type

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.schema import unify
+from kartothek_cube.core.arrow.types import unify
 from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.runtime.executor import map_in_threads

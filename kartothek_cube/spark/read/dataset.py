@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import as_list, check_flag, pluralize
-from kartothek_cube.core.arrow.grouping import AMPLIFICATION_LIMIT
+from kartothek_cube.core.arrow.keys import AMPLIFICATION_LIMIT
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.expressions.predicates import Predicates, parse_predicates
 from kartothek_cube.core.io.reader import FileRequest

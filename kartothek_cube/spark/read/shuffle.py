@@ -10,9 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import pluralize
-from kartothek_cube.core.arrow._fast.from_buffers import one_value
-from kartothek_cube.core.arrow.grouping import group_numbers
-from kartothek_cube.core.arrow.sort_keys import IntArray, group_starts, pack_one
+from kartothek_cube.core.arrow.keys import IntArray, group_numbers, group_starts, one_value, pack_one
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.cube.execute.partition_loader import PartitionLoader

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.grouping import Spill
-from kartothek_cube.core.arrow.sort_keys import group_starts, pack, pack_one, sorted_table, stable_order
+from kartothek_cube.core.arrow.keys import Spill, group_starts, pack, pack_one, sorted_table, stable_order
 from kartothek_cube.spark.tasks import aperiodic
 
 __all__ = ["blocks", "concat_grouped", "runs", "sorted_pieces", "take_until"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import check_flag
-from kartothek_cube.core.arrow.sort_keys import pack_one, stable_order
+from kartothek_cube.core.arrow.keys import pack_one, stable_order
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
 from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.dataset.reference import target_of

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.schema import ordered
-from kartothek_cube.core.arrow.sort_keys import pack_one
+from kartothek_cube.core.arrow.keys import pack_one
+from kartothek_cube.core.arrow.types import ordered
 from kartothek_cube.core.commit.dataset_write import stage_prepared
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.stores.contract import Store

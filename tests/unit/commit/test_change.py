@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow.schema import ordered
+from kartothek_cube.core.arrow.types import ordered
 from kartothek_cube.core.commit.apply import apply_change
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.io.parquet_format import ParquetFormat

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.arrow.schema import ordered
+from kartothek_cube.core.arrow.types import ordered
 from kartothek_cube.core.commit import apply, commit
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change, prepare_commit

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow._fast.from_buffers import bit_array, one_value, where_valid
+from kartothek_cube.core.arrow.keys import bit_array, one_value, where_valid
 
 PRINT = "from kartothek_cube.core.runtime.options import uses_fast_paths; print(uses_fast_paths())"
 

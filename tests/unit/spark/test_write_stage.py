@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube import Cube, open_store
-from kartothek_cube.core.arrow.sort_keys import pack_one
+from kartothek_cube.core.arrow.keys import pack_one
 from kartothek_cube.core.kartothek.serializers import ParquetSerializer
 from kartothek_cube.core.runtime.options import current_options, options
 from kartothek_cube.core.write.arguments import plan_update

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray
+from kartothek_cube.core.arrow.keys import BoolArray, IntArray
 from kartothek_cube.core.io._fast.thrift_layout import (
     Bytes,
     Path,

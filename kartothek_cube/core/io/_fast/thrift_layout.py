@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kartothek_cube.core.arrow.sort_keys import BoolArray, IntArray
+from kartothek_cube.core.arrow.keys import BoolArray, IntArray
 
 __all__ = ["Bytes", "Path", "Pattern", "Token", "found_values", "pattern_of", "read_struct", "read_varint"]
 

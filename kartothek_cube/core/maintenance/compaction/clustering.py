@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.sort_keys import IntArray, group_starts, pack_one, ranks
-from kartothek_cube.core.arrow.zorder import z_order_keys
+from kartothek_cube.core.arrow.keys import IntArray, group_starts, pack_one, ranks, z_order_keys
 from kartothek_cube.core.io.clustered_files import UNKNOWN, Clustering, SortRange
 from kartothek_cube.core.io.file_figures import FileFigures
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.sort_keys import IntArray, group_starts, pack_one, stable_order, take_rows
+from kartothek_cube.core.arrow.keys import IntArray, group_starts, pack_one, stable_order, take_rows
 from kartothek_cube.core.expressions.evaluate import Mask
 from kartothek_cube.core.io.clustered_files import Clustering
 from kartothek_cube.core.io.file_figures import FileBounds, FileFigures

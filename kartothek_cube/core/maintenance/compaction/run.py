@@ -11,8 +11,7 @@ from itertools import chain, pairwise
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.grouping import Spill
-from kartothek_cube.core.arrow.sort_keys import IntArray, group_starts, pack, take_chunked, take_rows
+from kartothek_cube.core.arrow.keys import IntArray, Spill, group_starts, pack, take_chunked, take_rows
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.expressions.evaluate import Mask

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.column_bounds import joined_bounds, measure_bounds
+from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
 from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection
 from kartothek_cube.core.maintenance.verify.report import Finding
 from kartothek_cube.core.metadata.file_statistics import (

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.arrow.schema import normal_schema
-from kartothek_cube.core.arrow.types import common_type
+from kartothek_cube.core.arrow.types import common_type, normal_schema
 from kartothek_cube.core.maintenance.verify.inspection import Inspection
 from kartothek_cube.core.maintenance.verify.report import Finding
 from kartothek_cube.core.metadata.naming import decode_key, schema_key

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import pluralize
-from kartothek_cube.core.arrow.schema import compatible
-from kartothek_cube.core.arrow.sort_keys import IntArray
-from kartothek_cube.core.arrow.types import stored_type
+from kartothek_cube.core.arrow.keys import IntArray
+from kartothek_cube.core.arrow.types import compatible, stored_type
 from kartothek_cube.core.io.file_format import INDEX_SUFFIX
 from kartothek_cube.core.io.parquet import read_columns
 from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection

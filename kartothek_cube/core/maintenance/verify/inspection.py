@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.schema import normal_schema, ordered, stored_schema
-from kartothek_cube.core.arrow.sort_keys import empty_rows
+from kartothek_cube.core.arrow.keys import empty_rows
+from kartothek_cube.core.arrow.types import normal_schema, ordered, stored_schema
 from kartothek_cube.core.maintenance.garbage.plan import is_schema_key
 from kartothek_cube.core.maintenance.verify.report import Finding, Severity
 from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, is_foreign

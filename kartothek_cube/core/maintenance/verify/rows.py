@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import pluralize
-from kartothek_cube.core.arrow.schema import compatible
-from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one, stable_order
-from kartothek_cube.core.arrow.types import common_type, stored_type
+from kartothek_cube.core.arrow.keys import IntArray, pack_one, stable_order
+from kartothek_cube.core.arrow.types import common_type, compatible, stored_type
 from kartothek_cube.core.io.file_format import DATA_SUFFIX
 from kartothek_cube.core.io.parquet_source import open_file
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows

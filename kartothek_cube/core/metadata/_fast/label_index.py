@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.runtime.options import uses_fast_paths
 
 __all__ = ["LabelOrder", "are_distinct", "are_few", "label_order", "positions_among"]

@@ -10,8 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-__all__ = ["columns_with_bounds", "cut_bounds", "family_of", "has_bounds", "joined_bounds", "measure_bounds"]
-
 # Characters of a text that a bound keeps; columns of longer texts have no bounds.
 _CUT, _LONGEST_MEAN = 32, 256
 # Columns with bounds, unless they are chosen: each takes room in every commit.
