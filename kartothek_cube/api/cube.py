@@ -7,6 +7,8 @@ from kartothek_cube.core.runtime.lazy_names import lazy_names
 if TYPE_CHECKING:
     from kartothek_cube.core.expressions.conditions import (
         C,
+        Condition,
+        Conjunction,
         EqualityCondition,
         GreaterEqualCondition,
         GreaterThanCondition,
@@ -16,9 +18,9 @@ if TYPE_CHECKING:
         IsNotInCondition,
         LessEqualCondition,
         LessThanCondition,
+        SimpleCondition,
         VirtualColumn,
     )
-    from kartothek_cube.core.expressions.conjunction import Condition, Conjunction, SimpleCondition
     from kartothek_cube.cube.cube import (
         KTK_CUBE_METADATA_DIMENSION_COLUMNS,
         KTK_CUBE_METADATA_KEY_IS_SEED,
@@ -57,6 +59,8 @@ else:
         {
             "core.expressions.conditions": [
                 "C",
+                "Condition",
+                "Conjunction",
                 "EqualityCondition",
                 "GreaterEqualCondition",
                 "GreaterThanCondition",
@@ -66,12 +70,8 @@ else:
                 "IsNotInCondition",
                 "LessEqualCondition",
                 "LessThanCondition",
-                "VirtualColumn",
-            ],
-            "core.expressions.conjunction": [
-                "Condition",
-                "Conjunction",
                 "SimpleCondition",
+                "VirtualColumn",
             ],
             "cube.cube": [
                 "KTK_CUBE_METADATA_DIMENSION_COLUMNS",

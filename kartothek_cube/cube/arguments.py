@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from kartothek_cube.core.arguments import converter_str
-from kartothek_cube.core.expressions.conjunction import Conjunction, conjunction_of
+from kartothek_cube.core.expressions.conditions import Conjunction, conjunction_of
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.scan.plan import check_predicate_columns

@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.arrow.literals import is_own_kind
 from kartothek_cube.core.dataset.scan_plan import ScanPlan
 from kartothek_cube.core.display import predicates_text
-from kartothek_cube.core.expressions.conjunction import condition_class
-from kartothek_cube.core.expressions.parsing import check_values
+from kartothek_cube.core.expressions.conditions import check_values, condition_class
+from kartothek_cube.core.expressions.literals import is_own_kind
 from kartothek_cube.core.expressions.predicates import Clause, columns_of, constants_of, is_null
 from kartothek_cube.core.io.reader import FileRequest, file_rows
 from kartothek_cube.core.metadata.snapshot import Snapshot

@@ -103,7 +103,7 @@ class DatasetHandle:
 
     def _predicates(self, where: Where | None) -> IntoPredicates | None:
         """Conditions as predicates; predicates as they are."""
-        from kartothek_cube.core.expressions.conjunction import Condition, Conjunction, conjunction_of
+        from kartothek_cube.core.expressions.conditions import Condition, Conjunction, conjunction_of
 
         is_list = isinstance(where, list) and bool(where) and all(isinstance(each, str | Condition) for each in where)
         if not is_list and not isinstance(where, str | Condition | Conjunction):

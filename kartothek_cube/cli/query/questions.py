@@ -66,7 +66,7 @@ def conditions_of(texts: tuple[str, ...], loaded: LoadedCube) -> Conjunction:
     Failure
         If a text is no condition on a column of the cube.
     """
-    from kartothek_cube.core.expressions.conjunction import Conjunction, conditions_in
+    from kartothek_cube.core.expressions.conditions import Conjunction, conditions_in
 
     try:
         parsed = [conditions_in(text, loaded.types) for text in texts]

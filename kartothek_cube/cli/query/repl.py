@@ -103,7 +103,7 @@ def query_rounds(session: Session) -> None:
         ) from error
     import pandas as pd
 
-    from kartothek_cube.core.expressions.conjunction import conditions_in
+    from kartothek_cube.core.expressions.conditions import conditions_in
 
     payload = payload_names(loaded)
     conditions_prompt = Prompt("Conditions: ", sorted(loaded.types))

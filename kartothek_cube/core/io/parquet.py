@@ -13,8 +13,15 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.arrow.types import compatible, stored_type
-from kartothek_cube.core.expressions.evaluate import Bounds, filter_table, matching_rows, possible_chunks
-from kartothek_cube.core.expressions.predicates import Clause, Predicates, columns_of
+from kartothek_cube.core.expressions.predicates import (
+    Bounds,
+    Clause,
+    Predicates,
+    columns_of,
+    filter_table,
+    matching_rows,
+    possible_chunks,
+)
 from kartothek_cube.core.io.parquet_source import ParquetSource, column_statistics, open_file, unpacked_bytes
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptData

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.expressions.evaluate import Bounds
+from kartothek_cube.core.expressions.predicates import Bounds
 from kartothek_cube.core.runtime.executor import LruCache
 
 __all__ = ["FileState", "ParquetFooter", "check_rows", "column_positions", "file_state", "keep_footer", "kept_footer"]

@@ -11,8 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.expressions.evaluate import clause_on_scalar, filter_table, matching_rows
-from kartothek_cube.core.expressions.predicates import Clause, Predicates, columns_of, resolve_constants
+from kartothek_cube.core.expressions.predicates import (
+    Clause,
+    Predicates,
+    clause_on_scalar,
+    columns_of,
+    filter_table,
+    matching_rows,
+    resolve_constants,
+)
 from kartothek_cube.core.io.file_format import CSV_GZIP_SUFFIX, CSV_SUFFIX, DATA_SUFFIX
 from kartothek_cube.core.io.parquet import (
     count_parquet_rows,

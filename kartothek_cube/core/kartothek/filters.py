@@ -13,16 +13,17 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import column_name
-from kartothek_cube.core.arrow.literals import WrongOperand, check_literals, is_own_kind
 from kartothek_cube.core.arrow.pandas import arrow_array, is_series
 from kartothek_cube.core.arrow.types import stored_type
-from kartothek_cube.core.expressions.evaluate import Mask, matching_values
+from kartothek_cube.core.expressions.literals import WrongOperand, check_literals, is_own_kind
 from kartothek_cube.core.expressions.predicates import (
     Clause,
+    Mask,
     Predicates,
     columns_of,
     constants_of,
     is_null,
+    matching_values,
     parse_predicates,
 )
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn

@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.keys import group_starts
-from kartothek_cube.core.arrow.literals import literal_array
 from kartothek_cube.core.arrow.pandas import to_frame
 from kartothek_cube.core.arrow.types import plain_type
-from kartothek_cube.core.expressions.evaluate import Mask, matching_all
-from kartothek_cube.core.expressions.predicates import Clause, is_null
+from kartothek_cube.core.expressions.literals import literal_array
+from kartothek_cube.core.expressions.predicates import Clause, Mask, is_null, matching_all
 from kartothek_cube.core.metadata.index import SecondaryIndex, index_of_pairs, index_type, run_starts
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 

@@ -14,8 +14,7 @@ from kartothek_cube.core.arrow.keys import IntArray, expand_ranges, pack_one, ta
 from kartothek_cube.core.arrow.pandas import to_frame
 from kartothek_cube.core.arrow.types import plain_type
 from kartothek_cube.core.commit.commit import put_index
-from kartothek_cube.core.expressions.evaluate import matching_rows
-from kartothek_cube.core.expressions.predicates import check_constants, columns_of, parse_predicates
+from kartothek_cube.core.expressions.predicates import check_constants, columns_of, matching_rows, parse_predicates
 from kartothek_cube.core.io.parquet import read_columns
 from kartothek_cube.core.kartothek.index_base import IndexBase, IndexDict, union
 from kartothek_cube.core.kartothek.index_values import label_array

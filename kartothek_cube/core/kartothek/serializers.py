@@ -11,8 +11,13 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas import encoded, to_frame, to_table
 from kartothek_cube.core.arrow.types import stored_schema
-from kartothek_cube.core.expressions.evaluate import filter_table
-from kartothek_cube.core.expressions.predicates import Predicates, check_constants, columns_of, parse_predicates
+from kartothek_cube.core.expressions.predicates import (
+    Predicates,
+    check_constants,
+    columns_of,
+    filter_table,
+    parse_predicates,
+)
 from kartothek_cube.core.io.csv import SEPARATOR, CsvFormat, csv_content
 from kartothek_cube.core.io.file_format import FileFormat
 from kartothek_cube.core.io.parquet import read_source

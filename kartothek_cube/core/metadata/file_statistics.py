@@ -20,8 +20,15 @@ import pyarrow.types as pt
 import zstandard
 
 from kartothek_cube.core.arrow.bounds import cut_bounds, family_of
-from kartothek_cube.core.expressions.evaluate import Bounds, Mask, possible_chunks
-from kartothek_cube.core.expressions.predicates import Clause, Predicates, accepts_null, by_column
+from kartothek_cube.core.expressions.predicates import (
+    Bounds,
+    Clause,
+    Mask,
+    Predicates,
+    accepts_null,
+    by_column,
+    possible_chunks,
+)
 from kartothek_cube.core.io.file_format import DATA_SUFFIX
 from kartothek_cube.core.metadata.document import OWN_PREFIX, Document, decompress
 from kartothek_cube.core.metadata.naming import STATISTICS_FOLDER

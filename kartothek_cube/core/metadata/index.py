@@ -26,8 +26,14 @@ from kartothek_cube.core.arrow.label_lists import (
     without_labels,
 )
 from kartothek_cube.core.arrow.types import normal_type
-from kartothek_cube.core.expressions.evaluate import MANY, Mask, can_be_searched, matching_all, matching_ranges
-from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.expressions.predicates import (
+    MANY,
+    Clause,
+    Mask,
+    can_be_searched,
+    matching_all,
+    matching_ranges,
+)
 from kartothek_cube.errors import CorruptData, InvalidInput, Unsupported
 
 __all__ = [

@@ -13,8 +13,7 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.bounds import has_bounds
 from kartothek_cube.core.arrow.keys import IntArray, pack_one
-from kartothek_cube.core.expressions.evaluate import MANY, can_be_searched, matching_all, matching_ranges
-from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.expressions.predicates import MANY, Clause, can_be_searched, matching_all, matching_ranges
 from kartothek_cube.core.metadata.commit_log import Commit, chain_of, is_foreign
 from kartothek_cube.core.metadata.cube_writes import CubeMark
 from kartothek_cube.core.metadata.document import Document

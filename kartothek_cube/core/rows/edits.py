@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.keys import Positions, take_chunked
-from kartothek_cube.core.expressions.evaluate import Mask, filter_table, matching_rows
-from kartothek_cube.core.expressions.predicates import Predicates
+from kartothek_cube.core.expressions.predicates import Mask, Predicates, filter_table, matching_rows
 from kartothek_cube.core.rows.source import MergeSource
 from kartothek_cube.errors import InvalidInput, InvalidType
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.keys import KeyIndex
-from kartothek_cube.core.expressions.evaluate import Mask, may_hold
+from kartothek_cube.core.expressions.predicates import Mask, may_hold
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.rows.source import SourceKeys
 from kartothek_cube.core.runtime.executor import map_in_threads

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.keys import IntArray, empty_rows, expand_ranges, group_starts, pack_one, take_rows
-from kartothek_cube.core.expressions.evaluate import Mask, matching_all
-from kartothek_cube.core.expressions.predicates import Clause, Predicates, by_column
+from kartothek_cube.core.expressions.predicates import Clause, Mask, Predicates, by_column, matching_all
 from kartothek_cube.core.io.reader import FileRequest
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot

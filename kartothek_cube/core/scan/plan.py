@@ -16,14 +16,15 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import did_you_mean
 from kartothek_cube.core.arrow.keys import IntArray, take_rows
-from kartothek_cube.core.expressions.evaluate import Mask, matching_all
 from kartothek_cube.core.expressions.predicates import (
     Clause,
+    Mask,
     Predicates,
     accepts_null,
     by_column,
     check_constants,
     columns_of,
+    matching_all,
 )
 from kartothek_cube.core.io.reader import FileRequest
 from kartothek_cube.core.metadata.file_statistics import FileStatistics

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import as_list
-from kartothek_cube.core.expressions.evaluate import Mask
-from kartothek_cube.core.expressions.predicates import Clause, is_null
+from kartothek_cube.core.expressions.predicates import Clause, Mask, is_null
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.scan.plan import index_mask, partition_mask
 from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType

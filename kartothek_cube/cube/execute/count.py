@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.keys import IntArray
-from kartothek_cube.core.expressions.evaluate import Bounds, Mask
+from kartothek_cube.core.expressions.predicates import Bounds, Mask
 from kartothek_cube.core.io.reader import file_rows
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads

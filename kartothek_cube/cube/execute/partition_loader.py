@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.keys import IntArray, pack_one, stable_order
-from kartothek_cube.core.expressions.evaluate import filter_table, matching_rows
-from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.expressions.predicates import Clause, filter_table, matching_rows
 from kartothek_cube.core.io._fast.shared_key_columns import EncodedColumns, read_rest, read_with
 from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows, read_together

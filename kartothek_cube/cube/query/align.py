@@ -18,8 +18,7 @@ from kartothek_cube.core.arrow.keys import (
     stable_order,
     take_rows,
 )
-from kartothek_cube.core.expressions.evaluate import matching_ranges
-from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.expressions.predicates import Clause, matching_ranges
 from kartothek_cube.cube.query.partitions import DatasetPartitions
 
 __all__ = ["Aligned", "align", "sort_into_groups"]

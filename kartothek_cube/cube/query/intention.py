@@ -9,8 +9,8 @@ from itertools import product
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import converter_str_set_optional, converter_str_tupleset, did_you_mean, join_names
-from kartothek_cube.core.arrow.literals import check_literal
-from kartothek_cube.core.expressions.conjunction import Conjunction, conjunction_of
+from kartothek_cube.core.expressions.conditions import Conjunction, conjunction_of
+from kartothek_cube.core.expressions.literals import check_literal
 from kartothek_cube.core.expressions.predicates import Clause, constants_of, is_null
 from kartothek_cube.cube.cube import Cube, get_payload_subset
 from kartothek_cube.cube.members.consistency import DatasetInfo

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.keys import IntArray, expand_ranges, group_starts, pack_one, take_rows
-from kartothek_cube.core.expressions.evaluate import Mask
-from kartothek_cube.core.expressions.predicates import Clause, by_column
+from kartothek_cube.core.expressions.predicates import Clause, Mask, by_column
 from kartothek_cube.core.metadata.file_statistics import FileStatistics
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot

@@ -9,8 +9,7 @@ import numpy as np
 from kartothek_cube.core.arguments import check_flag, converter_str_set_optional
 from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.dataset.reference import dataset_ref
-from kartothek_cube.core.expressions.evaluate import Mask
-from kartothek_cube.core.expressions.predicates import parse_predicates
+from kartothek_cube.core.expressions.predicates import Mask, parse_predicates
 from kartothek_cube.core.io.clustered_files import Clustering
 from kartothek_cube.core.io.file_format import FileFormat
 from kartothek_cube.core.io.parquet_format import ParquetFormat

@@ -14,8 +14,7 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.keys import KeyIndex, Spool
 from kartothek_cube.core.commit.change import Change
-from kartothek_cube.core.expressions.conditions import C
-from kartothek_cube.core.expressions.conjunction import Condition
+from kartothek_cube.core.expressions.conditions import C, Condition
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.rows.edits import MergeRows

@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from kartothek_cube.core.arrow.literals import is_own_kind
+from kartothek_cube.core.expressions.literals import is_own_kind
 from kartothek_cube.core.expressions.predicates import Clause, constants_of, is_null, parse_predicates
 from kartothek_cube.errors import KartothekCubeError
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from kartothek_cube.core.dataset.reference import DatasetRef, dataset_ref
-from kartothek_cube.core.expressions.conjunction import Conjunction, condition_class, conditions_in
+from kartothek_cube.core.expressions.conditions import Conjunction, condition_class, conditions_in
 from kartothek_cube.core.expressions.predicates import Clause, Predicates, parse_predicates
 from kartothek_cube.core.io.reader import FileRequest
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata

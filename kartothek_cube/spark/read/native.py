@@ -22,8 +22,7 @@ from pyspark.sql import types as st
 
 from kartothek_cube.core.arguments import check_flag
 from kartothek_cube.core.arrow.keys import IntArray
-from kartothek_cube.core.expressions.evaluate import Bounds
-from kartothek_cube.core.expressions.predicates import columns_of
+from kartothek_cube.core.expressions.predicates import Bounds, columns_of
 from kartothek_cube.core.io.file_format import DATA_SUFFIX
 from kartothek_cube.core.io.parquet_layout import may_have_nan
 from kartothek_cube.core.io.parquet_source import open_file

@@ -12,7 +12,7 @@ import pyarrow.types as pt
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from kartothek_cube.core.arrow.literals import literal, literal_array
+from kartothek_cube.core.expressions.literals import literal, literal_array
 from kartothek_cube.core.expressions.predicates import (
     Clause,
     Predicates,

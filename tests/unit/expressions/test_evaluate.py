@@ -13,17 +13,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.arrow.literals import literal_array
 from kartothek_cube.core.arrow.types import normal_type
-from kartothek_cube.core.expressions import evaluate
-from kartothek_cube.core.expressions.evaluate import (
+from kartothek_cube.core.expressions import predicates as evaluate
+from kartothek_cube.core.expressions.literals import literal_array
+from kartothek_cube.core.expressions.predicates import (
+    OPERATORS,
     Bounds,
+    Clause,
     clause_on_scalar,
+    is_null,
     matching_rows,
     matching_values,
+    parse_predicates,
     possible_chunks,
 )
-from kartothek_cube.core.expressions.predicates import OPERATORS, Clause, is_null, parse_predicates
 from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.index import build_index

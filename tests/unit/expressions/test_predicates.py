@@ -12,16 +12,17 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow.literals import WrongOperand
-from kartothek_cube.core.expressions.evaluate import clause_on_scalar, matching_all
+from kartothek_cube.core.expressions.literals import WrongOperand
 from kartothek_cube.core.expressions.predicates import (
     OPERATORS,
     Clause,
     accepts_null,
+    clause_on_scalar,
     columns_of,
     constants_of,
     denied,
     is_null,
+    matching_all,
     parse_predicates,
     resolve_constants,
 )

@@ -375,7 +375,7 @@ def test_row_groups_that_cannot_match_are_not_read(store, monkeypatch, clauses, 
     found = read(store, ["x", "v1"], *clauses)
     assert sorted(set(seen.read)) == groups
     whole = pq.read_table(pa.BufferReader(store.get(KEY)))
-    from kartothek_cube.core.expressions.evaluate import matching_rows
+    from kartothek_cube.core.expressions.predicates import matching_rows
 
     assert found == whole.filter(pa.array(matching_rows(whole, (tuple(clauses),)))).select(["x", "v1"])
 

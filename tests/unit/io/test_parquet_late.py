@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.expressions.evaluate import matching_rows, matching_values
-from kartothek_cube.core.expressions.predicates import Clause, is_null
+from kartothek_cube.core.expressions.predicates import Clause, is_null, matching_rows, matching_values
 from kartothek_cube.core.io import parquet, parquet_source
 from kartothek_cube.core.io.parquet_format import ParquetFormat
 from kartothek_cube.core.io.parquet_source import ParquetSource, _DistantFile, open_file

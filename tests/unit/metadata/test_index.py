@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.expressions.evaluate import matching_all
-from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.expressions.predicates import Clause, matching_all
 from kartothek_cube.core.io import parquet
 from kartothek_cube.core.metadata import index as index_module
 from kartothek_cube.core.metadata.index import (

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.expressions.evaluate import matching_rows
-from kartothek_cube.core.expressions.predicates import OPERATORS, Clause, parse_predicates
+from kartothek_cube.core.expressions.predicates import OPERATORS, Clause, matching_rows, parse_predicates
 from kartothek_cube.core.scan.plan import (
     check_predicate_columns,
     indexed_clauses,

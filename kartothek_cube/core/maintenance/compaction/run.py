@@ -14,8 +14,7 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.keys import IntArray, Spill, group_starts, pack, take_chunked, take_rows
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
-from kartothek_cube.core.expressions.evaluate import Mask
-from kartothek_cube.core.expressions.predicates import Predicates, columns_of
+from kartothek_cube.core.expressions.predicates import Mask, Predicates, columns_of
 from kartothek_cube.core.io.clustered_files import ClusteredFormat, Clustering
 from kartothek_cube.core.io.file_figures import FileFigures, file_figures, format_like
 from kartothek_cube.core.io.file_format import FileFormat

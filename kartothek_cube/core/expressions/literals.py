@@ -17,20 +17,6 @@ import pyarrow.types as pt
 from kartothek_cube.core.arrow.types import plain_type, stored_type
 from kartothek_cube.errors import InvalidInput, InvalidType
 
-__all__ = [
-    "CONSTANTS",
-    "ConstantRule",
-    "Literal",
-    "WrongOperand",
-    "check_literal",
-    "check_literals",
-    "compared_type",
-    "is_own_kind",
-    "literal",
-    "literal_array",
-    "without_arrow",
-]
-
 
 class WrongOperand(InvalidType, InvalidInput):
     """A constant of the wrong form: a list instead of a value, the reverse, a text that is no date.
