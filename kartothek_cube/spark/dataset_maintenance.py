@@ -11,7 +11,7 @@ from kartothek_cube.core.dataset.inspect import collect_dataset_metadata_on, has
 from kartothek_cube.core.dataset.maintain import build_dataset_indices_on, delete_dataset_on, garbage_collect_dataset_on
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.dataset.rows import delete_rows_on
-from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS

@@ -289,7 +289,7 @@ def _narrow(store: Store, uuid: str) -> Iterator[Remark]:
     """Columns of numbers whose type in the first file of each table is not that of the dataset."""
     import pyarrow.types as pt
 
-    from kartothek_cube.core.io.parquet_source import open_file
+    from kartothek_cube.core.io.parquet import open_file
     from kartothek_cube.core.snapshots.loader import load_snapshot
 
     snapshot = load_snapshot(store, uuid)

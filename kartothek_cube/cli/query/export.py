@@ -156,7 +156,7 @@ class ParquetSink(_FileSink):
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         import pyarrow.parquet as pq
 
-        from kartothek_cube.core.io.parquet_layout import paths_with_statistics
+        from kartothek_cube.core.io.formats import paths_with_statistics
 
         super().__init__(path)
         try:

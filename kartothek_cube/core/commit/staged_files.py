@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kartothek_cube.core.commit.change import Change
-from kartothek_cube.core.io.file_format import file_suffix
+from kartothek_cube.core.io.formats import file_suffix
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options

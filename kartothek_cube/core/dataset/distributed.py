@@ -22,7 +22,7 @@ from kartothek_cube.core.dataset.staged_partitions import (
     merge_staged,
     uncommitted,
 )
-from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.document import check_version

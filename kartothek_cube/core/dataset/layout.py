@@ -11,8 +11,8 @@ from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.dataset.reference import dataset_ref
-from kartothek_cube.core.io.clustered_files import Clustering
-from kartothek_cube.core.io.parquet_format import CODECS
+from kartothek_cube.core.io.formats import CODECS
+from kartothek_cube.core.io.reader import Clustering
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.maintenance.compaction.clustering import check_columns
 from kartothek_cube.core.metadata.cube_columns import cube_columns

@@ -16,7 +16,7 @@ from kartothek_cube.core.arrow.keys import pack_one
 from kartothek_cube.core.arrow.pandas import to_frame
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.expressions.predicates import parse_predicates
-from kartothek_cube.core.io.parquet_source import open_file
+from kartothek_cube.core.io.parquet import open_file
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation

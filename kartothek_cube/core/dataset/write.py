@@ -19,7 +19,7 @@ from kartothek_cube.core.commit.dataset_write import (
     user_metadata,
 )
 from kartothek_cube.core.dataset.reference import target_of
-from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper

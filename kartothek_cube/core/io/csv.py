@@ -19,7 +19,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.types import stored_type
-from kartothek_cube.core.io.file_format import CSV_GZIP_SUFFIX, CSV_SUFFIX, FileFormat, as_table, readable
+from kartothek_cube.core.io.formats import CSV_GZIP_SUFFIX, CSV_SUFFIX, FileFormat, as_table, readable
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptData, InvalidType, Unsupported

@@ -19,10 +19,8 @@ from kartothek_cube.core.expressions.predicates import (
     parse_predicates,
 )
 from kartothek_cube.core.io.csv import SEPARATOR, CsvFormat, csv_content
-from kartothek_cube.core.io.file_format import FileFormat
-from kartothek_cube.core.io.parquet import read_source
-from kartothek_cube.core.io.parquet_format import ParquetFormat
-from kartothek_cube.core.io.parquet_source import ParquetSource, open_file
+from kartothek_cube.core.io.formats import FileFormat, ParquetFormat
+from kartothek_cube.core.io.parquet import ParquetSource, open_file, read_source
 from kartothek_cube.core.io.reader import with_constants
 from kartothek_cube.core.kartothek.filters import (
     PredicatesType,

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.commit.cube_writes import decided_state
-from kartothek_cube.core.io.file_format import check_named_key, file_suffix
+from kartothek_cube.core.io.formats import check_named_key, file_suffix
 from kartothek_cube.core.maintenance.copied_tags import (
     CopiedTag,
     check_tags,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kartothek_cube.core.commit.cube_writes import abort_pending, settle_committed
-from kartothek_cube.core.io.file_format import check_named_key
+from kartothek_cube.core.io.formats import check_named_key
 from kartothek_cube.core.maintenance.garbage.plan import is_schema_key
 from kartothek_cube.core.maintenance.garbage.run import (
     is_bookkeeping,

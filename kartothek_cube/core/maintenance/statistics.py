@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.types import normal_type, stored_type
-from kartothek_cube.core.io.file_format import DATA_SUFFIX
-from kartothek_cube.core.io.parquet_source import open_file
+from kartothek_cube.core.io.formats import DATA_SUFFIX
+from kartothek_cube.core.io.parquet import open_file
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import Unsupported

@@ -29,7 +29,7 @@ from kartothek_cube.core.expressions.predicates import (
     by_column,
     possible_chunks,
 )
-from kartothek_cube.core.io.file_format import DATA_SUFFIX
+from kartothek_cube.core.io.formats import DATA_SUFFIX
 from kartothek_cube.core.metadata.document import OWN_PREFIX, Document, decompress
 from kartothek_cube.core.metadata.naming import STATISTICS_FOLDER
 from kartothek_cube.core.metadata.partitions import PartitionColumns

@@ -10,7 +10,7 @@ from datetime import datetime
 from urllib.parse import quote as _percent_quote
 from urllib.parse import unquote as _percent_unquote
 
-from kartothek_cube.core.io.file_format import DATA_SUFFIX, INDEX_SUFFIX
+from kartothek_cube.core.io.formats import DATA_SUFFIX, INDEX_SUFFIX
 from kartothek_cube.errors import InvalidInput
 
 __all__ = [

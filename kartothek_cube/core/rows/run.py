@@ -13,7 +13,7 @@ from kartothek_cube.core.arrow.keys import Spool, take_chunked, take_rows
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.dataset_write import stage_data
 from kartothek_cube.core.expressions.predicates import Mask
-from kartothek_cube.core.io.parquet_format import AdaptiveParquetFormat
+from kartothek_cube.core.io.formats import AdaptiveParquetFormat
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.rows.edits import RowEdit
 from kartothek_cube.core.rows.report import RowsReport

@@ -16,7 +16,7 @@ import pyarrow.types as pt
 from kartothek_cube.core.arrow.keys import take_rows
 from kartothek_cube.core.commit.dataset_write import stage_prepared
 from kartothek_cube.core.expressions.predicates import Clause, Mask, Predicates
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.naming import data_key, new_id
 from kartothek_cube.core.rows.edits import EditedRows, Found, MergeRows, WhenMatched

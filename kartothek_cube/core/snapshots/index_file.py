@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.io.formats import encode_groups
 from kartothek_cube.core.io.parquet import stream_columns
-from kartothek_cube.core.io.parquet_format import encode_groups
 from kartothek_cube.core.metadata.index import (
     INDEX_ROWS,
     LABELS,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import normal_schema, ordered, stored_schema
 from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.io.file_format import DATA_SUFFIX, check_named_key
+from kartothek_cube.core.io.formats import DATA_SUFFIX, check_named_key
 from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, chain_of, is_foreign
 from kartothek_cube.core.metadata.cube_writes import (
     LEDGER_KEY,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kartothek_cube.core.arguments import as_list, check_flag
-from kartothek_cube.core.io.file_format import FileFormat
-from kartothek_cube.core.io.parquet_format import AdaptiveParquetFormat, ParquetFormat
+from kartothek_cube.core.io.formats import AdaptiveParquetFormat, FileFormat, ParquetFormat
 from kartothek_cube.core.metadata.naming import document_format
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import Txn, is_applied

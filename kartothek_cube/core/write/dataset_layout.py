@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.types import unify
-from kartothek_cube.core.io.file_format import FileFormat
-from kartothek_cube.core.io.parquet_format import AdaptiveParquetFormat, ParquetFormat
+from kartothek_cube.core.io.formats import AdaptiveParquetFormat, FileFormat, ParquetFormat
 from kartothek_cube.core.metadata.document import DROPPED_KEY, LAYOUT_KEY
 from kartothek_cube.core.metadata.schema_file import embedded_schemas, parse_embedded_schemas
 from kartothek_cube.errors import CorruptDocument, InvalidInput

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.keys import sorted_table
 from kartothek_cube.core.arrow.types import check_shared_columns, ordered, unify
-from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.metadata.index import index_type
 from kartothek_cube.core.metadata.naming import data_key, index_key, schema_key
 from kartothek_cube.core.metadata.partition_values import partition_text

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import ordered, stored_schema
-from kartothek_cube.core.io.parquet_source import open_file
+from kartothek_cube.core.io.parquet import open_file
 from kartothek_cube.core.metadata.naming import data_key
 from kartothek_cube.core.metadata.partition_values import partition_table
 from kartothek_cube.core.snapshots.indexing import file_entries

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
 from kartothek_cube.core.arrow.types import ordered
-from kartothek_cube.core.io.file_format import FileFormat
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import FileFormat, ParquetFormat
 from kartothek_cube.core.metadata.file_statistics import StatisticsOfFile, make_statistics
 from kartothek_cube.core.metadata.index import distinct_values
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, data_key, new_id

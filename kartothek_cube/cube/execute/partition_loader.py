@@ -17,7 +17,7 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.keys import IntArray, pack_one, stable_order
 from kartothek_cube.core.expressions.predicates import Clause, filter_table, matching_rows
 from kartothek_cube.core.io._fast.shared_key_columns import EncodedColumns, read_rest, read_with
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows, read_together
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.stores.contract import Store

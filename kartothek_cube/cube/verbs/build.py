@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
-from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.serializers import ParquetSerializer
 from kartothek_cube.core.metadata.naming import document_key

@@ -10,9 +10,8 @@ from kartothek_cube.core.arguments import check_flag, converter_str_set_optional
 from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.expressions.predicates import Mask, parse_predicates
-from kartothek_cube.core.io.clustered_files import Clustering
-from kartothek_cube.core.io.file_format import FileFormat
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import FileFormat, ParquetFormat
+from kartothek_cube.core.io.reader import Clustering
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.maintenance.compaction.clustering import check_clustering, check_columns, has_columns
 from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS, cell_order, check_target_rows

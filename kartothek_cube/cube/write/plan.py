@@ -13,7 +13,7 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.types import ordered, unify
 from kartothek_cube.core.commit.change import Change, OnConflict
 from kartothek_cube.core.expressions.conditions import Conjunction
-from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import Txn, is_applied

@@ -12,8 +12,7 @@ import pyarrow as pa
 from kartothek_cube.core.arguments import drop_or_fill, pluralize
 from kartothek_cube.core.arrow.keys import IntArray, ascends, pack_one, stable_order
 from kartothek_cube.core.arrow.pandas import null_count
-from kartothek_cube.core.io.file_format import FileFormat
-from kartothek_cube.core.io.parquet_format import AdaptiveParquetFormat
+from kartothek_cube.core.io.formats import AdaptiveParquetFormat, FileFormat
 from kartothek_cube.core.metadata.index import index_type
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, data_key, index_key
 from kartothek_cube.core.stores.contract import check_key

@@ -23,9 +23,8 @@ from pyspark.sql import types as st
 from kartothek_cube.core.arguments import check_flag
 from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.expressions.predicates import Bounds, columns_of
-from kartothek_cube.core.io.file_format import DATA_SUFFIX
-from kartothek_cube.core.io.parquet_layout import may_have_nan
-from kartothek_cube.core.io.parquet_source import open_file
+from kartothek_cube.core.io.formats import DATA_SUFFIX, may_have_nan
+from kartothek_cube.core.io.parquet import open_file
 from kartothek_cube.core.io.reader import FileRequest
 from kartothek_cube.core.metadata.naming import unquote
 from kartothek_cube.core.metadata.snapshot import Snapshot

@@ -11,7 +11,7 @@ import pyarrow as pa
 from kartothek_cube.core.arguments import converter_str, converter_str_set_optional
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
 from kartothek_cube.core.commit.commit import check_store_can_commit
-from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.txn import parse_txn

@@ -20,7 +20,7 @@ from kartothek_cube.core.commit.dataset_write import (
     update_options,
 )
 from kartothek_cube.core.dataset.reference import DatasetRef, target_of
-from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, new_id

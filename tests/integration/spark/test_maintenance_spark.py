@@ -39,7 +39,7 @@ from kartothek_cube.api.dataset import (
     read_table,
     store_dataframes_as_dataset,
 )
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.runtime.executor import Task, map_files
 from kartothek_cube.core.runtime.options import current_options

@@ -12,7 +12,7 @@ import pyarrow as pa
 import zstandard
 
 from kartothek_cube.core.io.csv import CsvFormat
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY, fingerprint
 from kartothek_cube.core.metadata.index import build_index
 from kartothek_cube.core.metadata.partitions import from_mapping

@@ -20,9 +20,8 @@ from kartothek_cube import options
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
 from kartothek_cube.core.dataset.maintain import delete_dataset, garbage_collect_dataset
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow
-from kartothek_cube.core.io.parquet_footer import check_rows, column_positions
-from kartothek_cube.core.io.parquet_format import ParquetFormat
-from kartothek_cube.core.io.parquet_source import column_statistics, open_file
+from kartothek_cube.core.io.formats import ParquetFormat
+from kartothek_cube.core.io.parquet import check_rows, column_positions, column_statistics, open_file
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import check_user_metadata, decompress, parse_document, render_document
 from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
@@ -618,7 +617,7 @@ def test_numbers_of_rows_that_may_be_true_are_not(footer):
 GUARDED = """
 import sys
 import pyarrow as pa, pyarrow.parquet as pq
-from kartothek_cube.core.io.file_figures import file_figures
+from kartothek_cube.core.io.reader import file_figures
 from kartothek_cube.core.io._fast import shared_key_columns as beside
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.maintenance.statistics import row_group_table

@@ -9,7 +9,7 @@ import pytest
 from kartothek_cube.core.arrow.types import ordered
 from kartothek_cube.core.commit.apply import apply_change
 from kartothek_cube.core.commit.change import Change
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.write.partitioner import split_rows

@@ -15,7 +15,7 @@ from kartothek_cube.core.dataset.read import (
     read_dataset_as_dataframes__iterator,
     read_table,
 )
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.naming import schema_key
 from kartothek_cube.core.metadata.schema_file import common_metadata_bytes

@@ -9,7 +9,7 @@ import pytest
 
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow, stream_table
 from kartothek_cube.core.dataset.scan_plan import plan_table_scan
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.naming import schema_key
 from kartothek_cube.core.metadata.schema_file import common_metadata_bytes

@@ -27,7 +27,7 @@ from kartothek_cube.core.expressions.predicates import (
     parse_predicates,
     possible_chunks,
 )
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.index import build_index
 from kartothek_cube.core.metadata.partitions import PartitionColumns

@@ -26,7 +26,7 @@ from kartothek_cube.core.expressions.predicates import (
     parse_predicates,
     resolve_constants,
 )
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported

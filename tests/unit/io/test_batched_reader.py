@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.expressions.predicates import Clause, Constants
-from kartothek_cube.core.io import parquet, parquet_source
+from kartothek_cube.core.io import parquet, small_files
+from kartothek_cube.core.io import parquet as parquet_source
 from kartothek_cube.core.io import reader as batched_reader
-from kartothek_cube.core.io._fast import small_files
 from kartothek_cube.core.io.csv import CsvFormat
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, TooLarge, read_rows, read_together
 from kartothek_cube.core.runtime.telemetry import counting
 from kartothek_cube.core.stores.local import LocalStore, MemoryStore

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.expressions.predicates import Clause, is_null, matching_rows, matching_values
-from kartothek_cube.core.io import parquet, parquet_source
-from kartothek_cube.core.io.parquet_format import ParquetFormat
-from kartothek_cube.core.io.parquet_source import ParquetSource, _DistantFile, open_file
+from kartothek_cube.core.io import parquet
+from kartothek_cube.core.io import parquet as parquet_source
+from kartothek_cube.core.io.formats import ParquetFormat
+from kartothek_cube.core.io.parquet import ParquetSource, _DistantFile, open_file
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CorruptData

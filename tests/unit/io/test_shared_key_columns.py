@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core.io._fast import shared_key_columns
 from kartothek_cube.core.io._fast.shared_key_columns import read_rest, read_with
-from kartothek_cube.core.io.parquet_source import ParquetSource
+from kartothek_cube.core.io.parquet import ParquetSource
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.core.stores.open import open_store

@@ -23,8 +23,8 @@ from kartothek_cube.api.dataset import (
     verify_dataset,
 )
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
-from kartothek_cube.core.io.clustered_files import UNKNOWN, Clustering, ClusterMark, mark_of, sort_range
-from kartothek_cube.core.io.parquet_source import open_file
+from kartothek_cube.core.io.parquet import open_file
+from kartothek_cube.core.io.reader import UNKNOWN, Clustering, ClusterMark, mark_of, sort_range
 from kartothek_cube.core.maintenance.compaction.clustering import Layout, cluster_groups, cut_rows, piece_count
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType, UnknownColumn, Unsupported

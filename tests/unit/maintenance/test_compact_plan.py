@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.io.file_figures import FileFigures
+from kartothek_cube.core.io.reader import FileFigures
 from kartothek_cube.core.maintenance.compaction.plan import (
     CellOrder,
     Overlay,

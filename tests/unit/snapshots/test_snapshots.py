@@ -31,7 +31,7 @@ def put(store, document, uuid=UUID):
 
 def put_files(store, schema=SCHEMA, table="table", **files):
     """Files written by somebody else: each a list of x below a path."""
-    from kartothek_cube.core.io.parquet_format import ParquetFormat
+    from kartothek_cube.core.io.formats import ParquetFormat
 
     for path, x in files.items():
         store.put(f"{UUID}/{table}/{path}", memoryview(ParquetFormat().encode(pa.table({"x": x}))))

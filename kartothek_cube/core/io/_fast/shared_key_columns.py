@@ -8,8 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.io.parquet import FoundRows, read_found, read_matching, with_runtime_filter
-from kartothek_cube.core.io.parquet_source import ParquetSource, chunk_spans, open_file
+from kartothek_cube.core.io.parquet import (
+    FoundRows,
+    ParquetSource,
+    chunk_spans,
+    open_file,
+    read_found,
+    read_matching,
+    with_runtime_filter,
+)
 from kartothek_cube.core.io.reader import FileRequest, with_constants
 from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.core.runtime.telemetry import record

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.keys import IntArray, group_starts, pack_one, ranks, z_order_keys
-from kartothek_cube.core.io.clustered_files import UNKNOWN, Clustering, SortRange
-from kartothek_cube.core.io.file_figures import FileFigures
+from kartothek_cube.core.io.reader import UNKNOWN, Clustering, FileFigures, SortRange
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.write.arguments import column_names
 from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn, Unsupported

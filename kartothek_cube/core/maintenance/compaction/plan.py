@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.keys import IntArray, group_starts, pack_one, stable_order, take_rows
 from kartothek_cube.core.expressions.predicates import Mask
-from kartothek_cube.core.io.clustered_files import Clustering
-from kartothek_cube.core.io.file_figures import FileBounds, FileFigures
+from kartothek_cube.core.io.reader import Clustering, FileBounds, FileFigures
 from kartothek_cube.core.maintenance.compaction.clustering import Layout, cluster_groups, piece_count
 from kartothek_cube.core.maintenance.compaction.report import CompactionPlan, Merge
 from kartothek_cube.core.metadata.naming import decode_key, label_of, new_id

@@ -9,8 +9,7 @@ from typing import Any
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.display import Explanation, Step, StepRow, render
-from kartothek_cube.core.io.clustered_files import Clustering
-from kartothek_cube.core.io.file_figures import FileFigures
+from kartothek_cube.core.io.reader import Clustering, FileFigures
 
 __all__ = ["CompactionPlan", "CompactionReport", "Merge"]
 

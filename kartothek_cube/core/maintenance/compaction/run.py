@@ -15,10 +15,16 @@ from kartothek_cube.core.arrow.keys import IntArray, Spill, group_starts, pack, 
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.expressions.predicates import Mask, Predicates, columns_of
-from kartothek_cube.core.io.clustered_files import ClusteredFormat, Clustering
-from kartothek_cube.core.io.file_figures import FileFigures, file_figures, format_like
-from kartothek_cube.core.io.file_format import FileFormat
-from kartothek_cube.core.io.reader import FileRequest, read_rows
+from kartothek_cube.core.io.formats import FileFormat
+from kartothek_cube.core.io.reader import (
+    ClusteredFormat,
+    Clustering,
+    FileFigures,
+    FileRequest,
+    file_figures,
+    format_like,
+    read_rows,
+)
 from kartothek_cube.core.maintenance.compaction.clustering import cut_rows
 from kartothek_cube.core.maintenance.compaction.plan import (
     TARGET_ROWS,

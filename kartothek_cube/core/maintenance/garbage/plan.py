@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from kartothek_cube.core.io.file_format import INDEX_SUFFIX
+from kartothek_cube.core.io.formats import INDEX_SUFFIX
 from kartothek_cube.core.maintenance.garbage.first_seen import is_mark_key
 from kartothek_cube.core.maintenance.garbage.report import (
     DAMAGED_HISTORY,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import chain
 
 from kartothek_cube.core.commit.cube_writes import finish_stopped_writes
-from kartothek_cube.core.io.file_format import INDEX_SUFFIX
+from kartothek_cube.core.io.formats import INDEX_SUFFIX
 from kartothek_cube.core.maintenance.garbage.first_seen import (
     is_mark_key,
     marked_since,

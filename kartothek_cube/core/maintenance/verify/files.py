@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import pluralize
-from kartothek_cube.core.io.file_format import CSV_GZIP_SUFFIX, CSV_SUFFIX, DATA_SUFFIX, INDEX_SUFFIX
+from kartothek_cube.core.io.formats import CSV_GZIP_SUFFIX, CSV_SUFFIX, DATA_SUFFIX, INDEX_SUFFIX
 from kartothek_cube.core.maintenance.garbage.run import own_folders, tracked_keys
 from kartothek_cube.core.maintenance.verify.inspection import Inspection
 from kartothek_cube.core.maintenance.verify.report import Finding

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.arrow.types import compatible, stored_type
-from kartothek_cube.core.io.file_format import INDEX_SUFFIX
+from kartothek_cube.core.io.formats import INDEX_SUFFIX
 from kartothek_cube.core.io.parquet import read_columns
 from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection
 from kartothek_cube.core.maintenance.verify.report import Finding, Severity

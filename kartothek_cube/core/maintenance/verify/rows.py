@@ -14,8 +14,8 @@ import pyarrow.types as pt
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.keys import IntArray, pack_one, stable_order
 from kartothek_cube.core.arrow.types import common_type, compatible, stored_type
-from kartothek_cube.core.io.file_format import DATA_SUFFIX
-from kartothek_cube.core.io.parquet_source import open_file
+from kartothek_cube.core.io.formats import DATA_SUFFIX
+from kartothek_cube.core.io.parquet import open_file
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.maintenance.verify.bounds import BoundsPass, bounds_of_files
 from kartothek_cube.core.maintenance.verify.files import readable_files
