@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
     from kartothek_cube.core.kartothek.factory import DatasetFactory
     from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
-    from kartothek_cube.core.metadata.txn import Txn
+    from kartothek_cube.core.metadata.commit_log import Txn
     from kartothek_cube.core.stores.contract import Store
 
     _Again: TypeAlias = "StoreLike"
@@ -37,7 +37,7 @@ else:
     DatasetMetadata = _later("kartothek_cube.core.kartothek.dataset_metadata", "DatasetMetadata")
     DatasetFactory = _later("kartothek_cube.core.kartothek.factory", "DatasetFactory")
     SchemaWrapper = _later("kartothek_cube.core.kartothek.schema_wrapper", "SchemaWrapper")
-    Txn = _later("kartothek_cube.core.metadata.txn", "Txn")
+    Txn = _later("kartothek_cube.core.metadata.commit_log", "Txn")
     Store = _later("kartothek_cube.core.stores.contract", "Store")
     Condition = _later("kartothek_cube.core.expressions.conditions", "Condition")
     Conjunction = _later("kartothek_cube.core.expressions.conditions", "Conjunction")

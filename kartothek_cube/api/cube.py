@@ -21,9 +21,8 @@ if TYPE_CHECKING:
         SimpleCondition,
         VirtualColumn,
     )
+    from kartothek_cube.core.metadata.snapshot import KTK_CUBE_METADATA_DIMENSION_COLUMNS, KTK_CUBE_METADATA_KEY_IS_SEED
     from kartothek_cube.cube.cube import (
-        KTK_CUBE_METADATA_DIMENSION_COLUMNS,
-        KTK_CUBE_METADATA_KEY_IS_SEED,
         KTK_CUBE_METADATA_STORAGE_FORMAT,
         KTK_CUBE_METADATA_VERSION,
         KTK_CUBE_UUID_SEPERATOR,
@@ -73,9 +72,11 @@ else:
                 "SimpleCondition",
                 "VirtualColumn",
             ],
-            "cube.cube": [
+            "core.metadata.snapshot": [
                 "KTK_CUBE_METADATA_DIMENSION_COLUMNS",
                 "KTK_CUBE_METADATA_KEY_IS_SEED",
+            ],
+            "cube.cube": [
                 "KTK_CUBE_METADATA_STORAGE_FORMAT",
                 "KTK_CUBE_METADATA_VERSION",
                 "KTK_CUBE_UUID_SEPERATOR",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from kartothek_cube.core.arguments import converter_str, converter_str_set, converter_str_tupleset
-from kartothek_cube.core.metadata.cube_columns import (
+from kartothek_cube.core.metadata.snapshot import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_KEY_IS_SEED,
     KTK_CUBE_METADATA_PARTITION_COLUMNS,

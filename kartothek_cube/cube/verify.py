@@ -18,18 +18,20 @@ from kartothek_cube.core.maintenance.verify.report import Finding, Severity
 from kartothek_cube.core.maintenance.verify.rows import piece_bytes
 from kartothek_cube.core.metadata.commit_log import Commit
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.snapshot import (
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_KEY_IS_SEED,
+    KTK_CUBE_METADATA_PARTITION_COLUMNS,
+    LEGACY_DIMENSION_COLUMNS,
+    LEGACY_IS_SEED,
+    LEGACY_PARTITION_COLUMNS,
+    Snapshot,
+)
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import (
-    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
-    KTK_CUBE_METADATA_KEY_IS_SEED,
-    KTK_CUBE_METADATA_PARTITION_COLUMNS,
     KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
-    LEGACY_DIMENSION_COLUMNS,
-    LEGACY_IS_SEED,
-    LEGACY_PARTITION_COLUMNS,
     LEGACY_TIMESTAMP_PAYLOAD,
     Cube,
     visible_columns,

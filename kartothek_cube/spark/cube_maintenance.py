@@ -11,7 +11,7 @@ from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS
 from kartothek_cube.core.maintenance.compaction.report import CompactionReport
 from kartothek_cube.core.maintenance.garbage.report import GarbageReport
-from kartothek_cube.core.metadata.txn import parse_txn
+from kartothek_cube.core.metadata.commit_log import parse_txn
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store

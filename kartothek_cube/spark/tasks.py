@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
-from kartothek_cube.core.metadata.file_statistics import reference_of
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.statistics import reference_of
 from kartothek_cube.core.runtime.options import current_options, use_options
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.contract import Store

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.arrow import label_lists
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io import parquet
 from kartothek_cube.core.metadata import index as index_module
+from kartothek_cube.core.metadata import index as label_lists
 from kartothek_cube.core.metadata.index import (
     SecondaryIndex,
     build_index,

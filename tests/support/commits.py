@@ -16,7 +16,7 @@ from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.commit.group_commit import _CommitQueues, _queues
 from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, document_key, new_id, schema_key
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
+from kartothek_cube.core.metadata.snapshot import common_metadata_bytes
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.write.partitioner import split_rows
 from kartothek_cube.core.write.receipt import Receipt

@@ -266,7 +266,7 @@ def _cube(store: Store, prefix: str, uuids: Sequence[str], *, deep: bool) -> lis
 
 def _reason(store: Store, prefix: str, members: Sequence[Verdict], error: Exception) -> str:
     """Why datasets are no cube: the error, or that a lost seed flag causes it."""
-    from kartothek_cube.cube.cube import KTK_CUBE_METADATA_KEY_IS_SEED
+    from kartothek_cube.core.metadata.snapshot import KTK_CUBE_METADATA_KEY_IS_SEED
     from kartothek_cube.cube.verbs.discover import discover_datasets_unchecked
 
     if any(verdict.outcome == "unreadable" for verdict in members):

@@ -105,7 +105,7 @@ def command(
 
 def key_columns(on: str | None, snapshot: Snapshot) -> list[str]:
     """The columns of ``--on``; in a cube by default those that address its cells."""
-    from kartothek_cube.core.metadata.cube_columns import cube_columns
+    from kartothek_cube.core.metadata.snapshot import cube_columns
 
     cube = cube_columns(snapshot.document.metadata)
     # Other keys are refused by the verb, with the reason.

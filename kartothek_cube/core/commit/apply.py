@@ -21,10 +21,17 @@ from kartothek_cube.core.metadata.commit_log import (
     Commit,
     extend_chain,
     fingerprint,
+    records_after,
+    with_txn,
 )
-from kartothek_cube.core.metadata.cube_writes import records_after
-from kartothek_cube.core.metadata.document import DROPPED_KEY, OWN_PREFIX, STATE_KEYS, Document
-from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY, FileStatistics, StatisticsOfFile, gather
+from kartothek_cube.core.metadata.document import (
+    DROPPED_KEY,
+    OWN_PREFIX,
+    STATE_KEYS,
+    Document,
+    PartitionColumns,
+    empty_partitions,
+)
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, entry_of
 from kartothek_cube.core.metadata.index import (
     SecondaryIndex,
@@ -35,10 +42,14 @@ from kartothek_cube.core.metadata.index import (
     merge_indices,
 )
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
-from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
-from kartothek_cube.core.metadata.schema_file import embedded_schemas
-from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot, type_of_column, with_key_types
-from kartothek_cube.core.metadata.txn import with_txn
+from kartothek_cube.core.metadata.snapshot import (
+    Snapshot,
+    embedded_schemas,
+    make_snapshot,
+    type_of_column,
+    with_key_types,
+)
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, FileStatistics, StatisticsOfFile, gather
 from kartothek_cube.core.write.dataset_layout import check_types_of_dropped, dropped_after, dropped_columns
 from kartothek_cube.errors import CommitConflict, InvalidInput
 

@@ -10,13 +10,11 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import pluralize
-from kartothek_cube.core.metadata.commit_log import CubeCommit
-from kartothek_cube.core.metadata.cube_writes import CubePart
-from kartothek_cube.core.metadata.file_statistics import FileStatistics
+from kartothek_cube.core.metadata.commit_log import CubeCommit, CubePart, Txn
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.naming import document_key, new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.txn import Txn
+from kartothek_cube.core.metadata.statistics import FileStatistics
 from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.errors import InvalidInput
 

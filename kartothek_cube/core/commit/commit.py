@@ -19,14 +19,13 @@ from kartothek_cube.core.commit.group_commit import PendingCommit, PreparedCommi
 from kartothek_cube.core.commit.rebase import conflict, needs_indices
 from kartothek_cube.core.commit.schema_sync import create_schema_file, update_schema_file
 from kartothek_cube.core.commit.staged_files import check_staged, with_fresh_copies
-from kartothek_cube.core.metadata.commit_log import LENGTH, stored_chain
+from kartothek_cube.core.metadata.commit_log import LENGTH, is_applied, stored_chain
 from kartothek_cube.core.metadata.document import Document, render_document
-from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY, gather
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, encode_entry, history_key
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.naming import document_key, index_key, schema_key
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
-from kartothek_cube.core.metadata.txn import is_applied
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, gather
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.telemetry import name_commit

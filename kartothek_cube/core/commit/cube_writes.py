@@ -15,10 +15,11 @@ from typing import TypeVar
 
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.schema_sync import update_schema_file
-from kartothek_cube.core.metadata.commit_log import MOVING_KEY, chain_of
-from kartothek_cube.core.metadata.cube_writes import (
+from kartothek_cube.core.metadata.commit_log import (
+    MOVING_KEY,
     Fate,
     Ledger,
+    chain_of,
     fate_of,
     ledger_of,
     pending_mark,

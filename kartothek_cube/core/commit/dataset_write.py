@@ -14,10 +14,10 @@ import pyarrow as pa
 from kartothek_cube.core.arguments import as_list
 from kartothek_cube.core.commit.change import Change, OnConflict, check_on_conflict
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
+from kartothek_cube.core.metadata.commit_log import Txn, is_applied, parse_txn
 from kartothek_cube.core.metadata.document import check_user_metadata
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
-from kartothek_cube.core.metadata.txn import Txn, is_applied, parse_txn
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Phase, current_options
 from kartothek_cube.core.snapshots.loader import with_indices

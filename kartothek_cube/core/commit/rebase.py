@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.commit.change import Change
-from kartothek_cube.core.metadata.document import DROPPED_KEY, STATE_KEYS
-from kartothek_cube.core.metadata.partitions import PartitionColumns
+from kartothek_cube.core.metadata.commit_log import is_applied
+from kartothek_cube.core.metadata.document import DROPPED_KEY, STATE_KEYS, PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
-from kartothek_cube.core.metadata.txn import is_applied
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType
 
 __all__ = [

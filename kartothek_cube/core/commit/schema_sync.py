@@ -8,7 +8,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.types import normal_schema, unify
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes, is_plain, parse_common_metadata
+from kartothek_cube.core.metadata.snapshot import common_metadata_bytes, is_plain, parse_common_metadata
 from kartothek_cube.core.stores.contract import Store, VersionMismatch
 from kartothek_cube.errors import CorruptDocument, InvalidInput, KeyNotFound, Unsupported
 

@@ -25,8 +25,8 @@ from kartothek_cube.core.dataset.staged_partitions import (
 from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.metadata.commit_log import parse_txn
 from kartothek_cube.core.metadata.document import check_version
-from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot

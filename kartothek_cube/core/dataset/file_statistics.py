@@ -14,8 +14,8 @@ from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.dataset.reference import dataset_ref
-from kartothek_cube.core.metadata.file_statistics import FileStatistics, candidate_names, gather
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
+from kartothek_cube.core.metadata.statistics import FileStatistics, candidate_names, gather
 from kartothek_cube.core.runtime.executor import THREADS, map_files
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation

@@ -15,10 +15,16 @@ from kartothek_cube.core.kartothek.index_base import IndexBase
 from kartothek_cube.core.kartothek.indices import ExplicitSecondaryIndex, PartitionIndex
 from kartothek_cube.core.kartothek.partition import partition_columns
 from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
-from kartothek_cube.core.metadata.document import Document, document_from_mapping, parse_document
+from kartothek_cube.core.metadata.document import (
+    Document,
+    PartitionColumns,
+    document_from_mapping,
+    empty_partitions,
+    parse_document,
+    to_mapping,
+)
 from kartothek_cube.core.metadata.index import SecondaryIndex, column_index
 from kartothek_cube.core.metadata.naming import check_uuid, document_key, schema_key
-from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions, to_mapping
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
 from kartothek_cube.core.snapshots.loader import load_index, resolve_document, snapshot_of, with_indices
 from kartothek_cube.core.stores.contract import Store

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
+from kartothek_cube.core.metadata.document import PartitionColumns, from_mapping
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 __all__ = ["Partition", "combine_metadata", "partition_columns", "partition_map"]

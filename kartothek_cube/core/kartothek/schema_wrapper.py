@@ -11,7 +11,7 @@ import pyarrow.types as pt
 from kartothek_cube.core.arrow.pandas import is_block, is_frame, is_series, to_frame, to_table
 from kartothek_cube.core.arrow.types import compatible, normal_schema, normal_type, ordered, stored_schema, unify
 from kartothek_cube.core.metadata.naming import schema_key
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes, pandas_types, parse_common_metadata
+from kartothek_cube.core.metadata.snapshot import common_metadata_bytes, pandas_types, parse_common_metadata
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound, UnknownColumn
 from kartothek_cube.typing import StoreLike

@@ -26,16 +26,25 @@ from kartothek_cube.core.maintenance.delete import is_own_key
 from kartothek_cube.core.maintenance.object_reader import ObjectReader
 from kartothek_cube.core.metadata.commit_log import (
     COMMITS_KEY,
+    LEDGER_KEY,
     SCHEMA_KEY,
+    TXN_KEY,
     Commit,
     CubeCommit,
+    CubePart,
     extend_chain,
     fingerprint,
+    records_after,
     stored_chain,
 )
-from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, CubePart, records_after
-from kartothek_cube.core.metadata.document import OWN_PREFIX, STATE_KEYS, Document, render_document
-from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY, StatisticsReference, statistics_key
+from kartothek_cube.core.metadata.document import (
+    OWN_PREFIX,
+    STATE_KEYS,
+    Document,
+    PartitionColumns,
+    empty_partitions,
+    render_document,
+)
 from kartothek_cube.core.metadata.history_entry import encode_entry, entry_of, history_key
 from kartothek_cube.core.metadata.naming import (
     check_uuid,
@@ -45,11 +54,9 @@ from kartothek_cube.core.metadata.naming import (
     new_id,
     schema_key,
 )
-from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes, embedded_schemas
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.snapshot import Snapshot, common_metadata_bytes, embedded_schemas
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, StatisticsReference, statistics_key
 from kartothek_cube.core.metadata.tag import Tag
-from kartothek_cube.core.metadata.txn import TXN_KEY
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.runtime.telemetry import record

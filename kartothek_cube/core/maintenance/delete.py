@@ -16,7 +16,7 @@ from kartothek_cube.core.maintenance.garbage.run import (
     remove_temporary_files,
     temporary_files,
 )
-from kartothek_cube.core.metadata.cube_writes import Ledger, ledger_of, pending_mark
+from kartothek_cube.core.metadata.commit_log import Ledger, ledger_of, pending_mark
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.history_entry import history_key
 from kartothek_cube.core.metadata.naming import is_data_key, schema_key

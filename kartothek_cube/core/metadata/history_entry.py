@@ -15,11 +15,9 @@ import zstandard
 
 from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY, CubeCommit
-from kartothek_cube.core.metadata.document import Document, decompress
-from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY
-from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
-from kartothek_cube.core.metadata.schema_file import embedded_schemas
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.document import Document, PartitionColumns, decompress, empty_partitions
+from kartothek_cube.core.metadata.snapshot import Snapshot, embedded_schemas
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY
 from kartothek_cube.errors import CorruptDocument
 
 __all__ = [

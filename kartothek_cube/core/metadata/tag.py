@@ -14,8 +14,7 @@ from kartothek_cube.core.arguments import did_you_mean, join_names
 from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY
 from kartothek_cube.core.metadata.document import STATE_KEYS, Document, decompress, parse_document, render_document
 from kartothek_cube.core.metadata.naming import new_id, quote, unquote
-from kartothek_cube.core.metadata.schema_file import embedded_schemas
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.snapshot import Snapshot, embedded_schemas
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType
 
 __all__ = [

@@ -12,9 +12,8 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.keys import sorted_table
 from kartothek_cube.core.commit.dataset_write import stage_prepared
 from kartothek_cube.core.io.reader import FileFigures, FileRequest, file_figures, format_like, grouped_like, read_rows
-from kartothek_cube.core.metadata.cube_columns import CubeColumns, cube_columns, is_seed_dataset
 from kartothek_cube.core.metadata.naming import decode_key, label_of, new_id
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.snapshot import CubeColumns, Snapshot, cube_columns, is_seed_dataset
 from kartothek_cube.core.rows.edits import Found, RowEdit
 from kartothek_cube.core.runtime.executor import READ_FILES, Executor, map_files
 from kartothek_cube.core.runtime.options import Phase

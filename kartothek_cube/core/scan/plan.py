@@ -27,10 +27,10 @@ from kartothek_cube.core.expressions.predicates import (
     matching_all,
 )
 from kartothek_cube.core.io.reader import FileRequest
-from kartothek_cube.core.metadata.file_statistics import FileStatistics
+from kartothek_cube.core.metadata.document import PartitionColumns
 from kartothek_cube.core.metadata.index import SecondaryIndex
-from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.statistics import FileStatistics
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.scan.arguments import LabelFilter, check_table, checked_columns
 from kartothek_cube.core.snapshots.loader import load_index, remember

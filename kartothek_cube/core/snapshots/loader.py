@@ -13,17 +13,19 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.types import normal_schema, ordered, stored_schema
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io.formats import DATA_SUFFIX, check_named_key
-from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, chain_of, is_foreign
-from kartothek_cube.core.metadata.cube_writes import (
+from kartothek_cube.core.metadata.commit_log import (
     LEDGER_KEY,
+    SCHEMA_KEY,
     CubeMark,
     Fate,
+    chain_of,
     fate_of,
+    is_foreign,
     ledger_of,
     pending_mark,
     without_last_commit,
 )
-from kartothek_cube.core.metadata.document import Document
+from kartothek_cube.core.metadata.document import Document, PartitionColumns, from_mapping
 from kartothek_cube.core.metadata.index import SecondaryIndex, index_from_table, index_type
 from kartothek_cube.core.metadata.naming import (
     SCHEMA_FILE,
@@ -34,9 +36,14 @@ from kartothek_cube.core.metadata.naming import (
     label_of,
     schema_key,
 )
-from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
-from kartothek_cube.core.metadata.schema_file import parse_common_metadata, parse_embedded_schemas
-from kartothek_cube.core.metadata.snapshot import Snapshot, Undecided, make_snapshot, type_of_column
+from kartothek_cube.core.metadata.snapshot import (
+    Snapshot,
+    Undecided,
+    make_snapshot,
+    parse_common_metadata,
+    parse_embedded_schemas,
+    type_of_column,
+)
 from kartothek_cube.core.runtime.executor import LruCache, map_in_threads
 from kartothek_cube.core.snapshots.document_store import StoredDocument, read_document
 from kartothek_cube.core.snapshots.index_file import read_index

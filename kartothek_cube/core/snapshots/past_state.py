@@ -11,8 +11,7 @@ from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, decode_entry, history_key
 from kartothek_cube.core.metadata.naming import index_key
-from kartothek_cube.core.metadata.schema_file import parse_embedded_schemas
-from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
+from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot, parse_embedded_schemas
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptDocument, KeyNotFound

@@ -13,7 +13,9 @@ from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
 from kartothek_cube.core.io.formats import encode_bare
 from kartothek_cube.core.io.parquet import ParquetSource, column_statistics, conform, open_file
 from kartothek_cube.core.metadata.document import Document
-from kartothek_cube.core.metadata.file_statistics import (
+from kartothek_cube.core.metadata.naming import STATISTICS_FOLDER, new_id
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.statistics import (
     FileStatistics,
     StatisticsReference,
     StoredStatistics,
@@ -25,8 +27,6 @@ from kartothek_cube.core.metadata.file_statistics import (
     reference_of,
     statistics_key,
 )
-from kartothek_cube.core.metadata.naming import STATISTICS_FOLDER, new_id
-from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import LruCache, map_in_threads
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptData, KeyNotFound, Unsupported

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from kartothek_cube.core.arguments import as_list, check_flag
 from kartothek_cube.core.io.formats import AdaptiveParquetFormat, FileFormat, ParquetFormat
+from kartothek_cube.core.metadata.commit_log import Txn, is_applied
 from kartothek_cube.core.metadata.naming import document_format
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.txn import Txn, is_applied
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, layout_of
 from kartothek_cube.core.write.partitioner import derived_in

@@ -16,7 +16,7 @@ from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.types import unify
 from kartothek_cube.core.io.formats import AdaptiveParquetFormat, FileFormat, ParquetFormat
 from kartothek_cube.core.metadata.document import DROPPED_KEY, LAYOUT_KEY
-from kartothek_cube.core.metadata.schema_file import embedded_schemas, parse_embedded_schemas
+from kartothek_cube.core.metadata.snapshot import embedded_schemas, parse_embedded_schemas
 from kartothek_cube.errors import CorruptDocument, InvalidInput
 
 __all__ = [

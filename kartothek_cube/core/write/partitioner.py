@@ -13,8 +13,8 @@ import pyarrow.types as pt
 from kartothek_cube.core.arguments import drop_or_fill
 from kartothek_cube.core.arrow.keys import IntArray, group_starts, pack_one
 from kartothek_cube.core.arrow.pandas import null_count
+from kartothek_cube.core.metadata.document import partition_text
 from kartothek_cube.core.metadata.naming import label_of
-from kartothek_cube.core.metadata.partition_values import partition_text
 from kartothek_cube.core.write.receipt import PartitionRows
 from kartothek_cube.errors import InvalidInput, UnknownColumn, Unsupported
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.keys import sorted_table
 from kartothek_cube.core.arrow.types import check_shared_columns, ordered, unify
 from kartothek_cube.core.io.formats import FileFormat
+from kartothek_cube.core.metadata.document import partition_text
 from kartothek_cube.core.metadata.index import index_type
 from kartothek_cube.core.metadata.naming import data_key, index_key, schema_key
-from kartothek_cube.core.metadata.partition_values import partition_text
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.stores.contract import check_key
 from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, check_types_of_dropped, dropped_columns

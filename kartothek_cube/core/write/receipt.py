@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.metadata.file_statistics import StatisticsOfFile
 from kartothek_cube.core.metadata.index import distinct_values
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
+from kartothek_cube.core.metadata.statistics import StatisticsOfFile
 
 __all__ = ["PartitionRows", "Receipt", "index_entries"]
 

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
 from kartothek_cube.core.arrow.types import ordered
 from kartothek_cube.core.io.formats import FileFormat, ParquetFormat
-from kartothek_cube.core.metadata.file_statistics import StatisticsOfFile, make_statistics
+from kartothek_cube.core.metadata.document import partition_type
 from kartothek_cube.core.metadata.index import distinct_values
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, data_key, new_id
-from kartothek_cube.core.metadata.partition_values import partition_type
+from kartothek_cube.core.metadata.statistics import StatisticsOfFile, make_statistics
 from kartothek_cube.core.runtime.executor import map_in_threads, thread_count
 from kartothek_cube.core.runtime.options import Phase, current_options
 from kartothek_cube.core.runtime.telemetry import record

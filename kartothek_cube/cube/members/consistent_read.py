@@ -14,8 +14,7 @@ from datetime import datetime
 from functools import partial
 
 from kartothek_cube.core.arguments import pluralize
-from kartothek_cube.core.metadata.commit_log import CubeCommit
-from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, Ledger, ledger_of, mark_of
+from kartothek_cube.core.metadata.commit_log import LEDGER_KEY, CubeCommit, Ledger, ledger_of, mark_of
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.tag import TaggedState, may_be_tag

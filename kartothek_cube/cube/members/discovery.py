@@ -10,21 +10,23 @@ from typing import Any
 
 from kartothek_cube.core.arguments import converter_str, converter_str_set_optional, did_you_mean, join_names
 from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.snapshot import (
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_KEY_IS_SEED,
+    KTK_CUBE_METADATA_PARTITION_COLUMNS,
+    LEGACY_DIMENSION_COLUMNS,
+    LEGACY_IS_SEED,
+    LEGACY_PARTITION_COLUMNS,
+    Snapshot,
+)
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.snapshots.time_travel import AsOf, check_as_of
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import (
-    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
-    KTK_CUBE_METADATA_KEY_IS_SEED,
-    KTK_CUBE_METADATA_PARTITION_COLUMNS,
     KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
     KTK_CUBE_UUID_SEPERATOR,
-    LEGACY_DIMENSION_COLUMNS,
-    LEGACY_IS_SEED,
-    LEGACY_PARTITION_COLUMNS,
     LEGACY_TIMESTAMP_PAYLOAD,
     Cube,
     prefix_of,

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from kartothek_cube.core.arguments import join_names
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.snapshot import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED, Snapshot
 from kartothek_cube.core.metadata.tag import Tag, TaggedState, names_text
 from kartothek_cube.core.snapshots.tags import find_tag, list_tags
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.cube.cube import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED
 from kartothek_cube.errors import HistoryUnavailable
 
 __all__ = ["cube_tags", "known_cube_tag", "latest_state", "tag_of_members", "tagged_members"]

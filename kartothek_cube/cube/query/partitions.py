@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.keys import IntArray, expand_ranges, group_starts, pack_one, take_rows
 from kartothek_cube.core.expressions.predicates import Clause, Mask, by_column
-from kartothek_cube.core.metadata.file_statistics import FileStatistics
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.statistics import FileStatistics
 from kartothek_cube.core.scan.plan import indexed_clauses, labels_by_key, needed_indices
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.query.intention import DatasetRole

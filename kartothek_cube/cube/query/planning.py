@@ -16,9 +16,9 @@ from kartothek_cube.core.arrow.keys import (
     take_rows,
 )
 from kartothek_cube.core.display import Step
-from kartothek_cube.core.metadata.file_statistics import FileStatistics
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.statistics import FileStatistics
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.scan.changes import check_same_types, with_past_indices
 from kartothek_cube.core.scan.plan import load_indices

@@ -18,7 +18,7 @@ from kartothek_cube.core.display import (
     show_count,
     table,
 )
-from kartothek_cube.core.metadata.column_ranges import ColumnRange
+from kartothek_cube.core.metadata.statistics import ColumnRange
 from kartothek_cube.cube.report.facts import BETWEEN, Growth, HeatMap, Histogram
 
 __all__ = ["LEVELS", "STYLE", "bar", "heat_figure", "histogram_table", "ranges_details", "sparkline"]

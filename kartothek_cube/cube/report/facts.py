@@ -10,7 +10,7 @@ from typing import Any
 
 from kartothek_cube.core.display import ChangeCounts, ChangedRow
 from kartothek_cube.core.maintenance.verify.report import Severity
-from kartothek_cube.core.metadata.column_ranges import ColumnRange
+from kartothek_cube.core.metadata.statistics import ColumnRange
 
 __all__ = [
     "BETWEEN",

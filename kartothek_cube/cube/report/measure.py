@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.keys import IntArray, pack, take_rows
-from kartothek_cube.core.arrow.label_lists import number_of_labels
-from kartothek_cube.core.metadata.column_ranges import ColumnRange
 from kartothek_cube.core.metadata.history_entry import HistoryEntry
-from kartothek_cube.core.metadata.index import SecondaryIndex, grouped
+from kartothek_cube.core.metadata.index import SecondaryIndex, grouped, number_of_labels
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.statistics import ColumnRange
 from kartothek_cube.cube.cube import Cube, get_payload_subset, visible_columns
 from kartothek_cube.cube.query.changes import StatePlan, changed_pairs
 from kartothek_cube.cube.query.plan_chart import bands, show_value

@@ -9,7 +9,7 @@ from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
 from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.metadata.txn import Txn
+from kartothek_cube.core.metadata.commit_log import Txn
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store

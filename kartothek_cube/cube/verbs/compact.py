@@ -17,8 +17,7 @@ from kartothek_cube.core.maintenance.compaction.clustering import check_clusteri
 from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS, cell_order, check_target_rows
 from kartothek_cube.core.maintenance.compaction.report import CompactionReport
 from kartothek_cube.core.maintenance.compaction.run import Compaction, plan_files, run_compaction, selected_partitions
-from kartothek_cube.core.metadata.cube_columns import cube_columns
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.snapshot import Snapshot, cube_columns
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation

@@ -23,7 +23,7 @@ from kartothek_cube.core.maintenance.copy import (
 )
 from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.core.metadata.naming import new_id
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.snapshot import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED, Snapshot
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -31,7 +31,7 @@ from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.arguments import check_uuids, given_datasets
-from kartothek_cube.cube.cube import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED, Cube
+from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
 from kartothek_cube.cube.members.discovery import cube_and_store, dataset_ids, load_named, read_members
 from kartothek_cube.cube.write.commit import commit_coordinator, part_of, touch

@@ -8,9 +8,13 @@ from dataclasses import asdict, dataclass, field
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.display import Markup, details, escape, in_notebook, or_dash, show_count, spelled, table
-from kartothek_cube.core.metadata.column_ranges import ColumnRange, column_ranges, known_rows
-from kartothek_cube.core.metadata.file_statistics import FileStatistics
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.snapshot import (
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_KEY_IS_SEED,
+    KTK_CUBE_METADATA_PARTITION_COLUMNS,
+    Snapshot,
+)
+from kartothek_cube.core.metadata.statistics import ColumnRange, FileStatistics, column_ranges, known_rows
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -18,9 +22,6 @@ from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, layout_of
 from kartothek_cube.cube.cube import (
-    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
-    KTK_CUBE_METADATA_KEY_IS_SEED,
-    KTK_CUBE_METADATA_PARTITION_COLUMNS,
     KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
     Cube,
     get_payload_subset,

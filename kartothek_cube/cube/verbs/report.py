@@ -18,8 +18,8 @@ from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.display import changed_rows
 from kartothek_cube.core.io.reader import file_rows
 from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection
-from kartothek_cube.core.metadata.column_ranges import column_ranges
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.statistics import column_ranges
 from kartothek_cube.core.runtime.executor import map_files
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation

@@ -18,11 +18,9 @@ from kartothek_cube.core.commit.commit import commit_change, prepare_commit
 from kartothek_cube.core.commit.cube_writes import WriteAborted, give_up, settle, swap_or_give_up
 from kartothek_cube.core.commit.group_commit import PreparedCommit
 from kartothek_cube.core.commit.staged_files import check_staged
-from kartothek_cube.core.metadata.commit_log import CubeCommit
-from kartothek_cube.core.metadata.cube_writes import CubePart, ledger_of, mark_of
+from kartothek_cube.core.metadata.commit_log import CubeCommit, CubePart, is_applied, ledger_of, mark_of
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
-from kartothek_cube.core.metadata.txn import is_applied
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.loader import Unseen, find_snapshot, find_state, load_snapshot

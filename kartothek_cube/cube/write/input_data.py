@@ -10,16 +10,14 @@ import pyarrow as pa
 from kartothek_cube.core.arguments import converter_str, converter_str_tupleset
 from kartothek_cube.core.arrow.pandas import concat_blocks, is_block, to_table
 from kartothek_cube.core.metadata.document import check_user_metadata
-from kartothek_cube.core.write.input_rows import chunk_bytes, is_lazy, is_stream, open_stream, stream_blocks
-from kartothek_cube.core.write.partitioner import refuse_derived
-from kartothek_cube.cube.cube import (
+from kartothek_cube.core.metadata.snapshot import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_KEY_IS_SEED,
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
-    KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
-    Cube,
-    require_cube,
 )
+from kartothek_cube.core.write.input_rows import chunk_bytes, is_lazy, is_stream, open_stream, stream_blocks
+from kartothek_cube.core.write.partitioner import refuse_derived
+from kartothek_cube.cube.cube import KTK_CUBE_METADATA_SUPPRESS_INDEX_ON, Cube, require_cube
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 __all__ = [

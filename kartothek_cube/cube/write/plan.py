@@ -14,9 +14,9 @@ from kartothek_cube.core.arrow.types import ordered, unify
 from kartothek_cube.core.commit.change import Change, OnConflict
 from kartothek_cube.core.expressions.conditions import Conjunction
 from kartothek_cube.core.io.formats import FileFormat
+from kartothek_cube.core.metadata.commit_log import Txn, is_applied
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.txn import Txn, is_applied
 from kartothek_cube.core.scan.plan import partition_mask
 from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, layout_of
 from kartothek_cube.core.write.receipt import Receipt

@@ -9,8 +9,7 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.metadata.document import Document
-from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
+from kartothek_cube.core.metadata.document import Document, PartitionColumns, empty_partitions
 from kartothek_cube.core.snapshots.time_travel import PastState
 from kartothek_cube.errors import InvalidRequest
 

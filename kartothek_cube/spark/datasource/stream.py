@@ -13,8 +13,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kartothek_cube.core.io.reader import FileRequest
-from kartothek_cube.core.metadata.document import Document
-from kartothek_cube.core.metadata.partitions import PartitionColumns
+from kartothek_cube.core.metadata.document import Document, PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
 from kartothek_cube.core.scan.arguments import check_table, checked_columns
 from kartothek_cube.core.scan.plan import plan_scan

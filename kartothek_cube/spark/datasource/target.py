@@ -16,8 +16,8 @@ from kartothek_cube.core.commit.dataset_write import (
     removed_labels,
     update_options,
 )
+from kartothek_cube.core.metadata.commit_log import Txn, is_applied
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.txn import Txn, is_applied
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.snapshots.time_travel import check_as_of, load_snapshot_as_of
 from kartothek_cube.core.stores.contract import Store

@@ -13,8 +13,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from kartothek_cube.core.metadata.commit_log import Txn, is_applied, parse_txn
 from kartothek_cube.core.metadata.naming import new_id
-from kartothek_cube.core.metadata.txn import Txn, is_applied, parse_txn
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.stores.open import open_store, store_factory
 from kartothek_cube.core.write.receipt import Receipt

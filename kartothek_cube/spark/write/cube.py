@@ -13,8 +13,8 @@ from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
 from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.metadata.commit_log import parse_txn
 from kartothek_cube.core.metadata.naming import new_id
-from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store

@@ -33,9 +33,9 @@ from kartothek_cube.core.io.parquet import read_columns
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.commit_log import chain_of
 from kartothek_cube.core.metadata.document import Document, parse_document, render_document
-from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY
 from kartothek_cube.core.metadata.index import index_from_table
 from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY
 from kartothek_cube.core.runtime.options import Overrides, options
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import states

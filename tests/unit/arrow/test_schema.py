@@ -15,7 +15,7 @@ from kartothek_cube.core.arrow.types import (
     stored_type,
     unify,
 )
-from kartothek_cube.core.metadata.schema_file import (
+from kartothek_cube.core.metadata.snapshot import (
     common_metadata_bytes,
     embedded_schemas,
     parse_common_metadata,

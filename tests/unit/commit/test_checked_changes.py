@@ -17,8 +17,7 @@ from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change, prepare_commit
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.io.formats import ParquetFormat
-from kartothek_cube.core.metadata.document import render_document
-from kartothek_cube.core.metadata.partitions import to_mapping
+from kartothek_cube.core.metadata.document import render_document, to_mapping
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.write.partitioner import split_rows

@@ -20,11 +20,10 @@ from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.metadata import snapshot as snapshot_module
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, LENGTH, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import parse_document, render_document
-from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY
 from kartothek_cube.core.metadata.history_entry import history_key
 from kartothek_cube.core.metadata.naming import document_key, schema_key
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes, parse_common_metadata
-from kartothek_cube.core.metadata.snapshot import CommitResult
+from kartothek_cube.core.metadata.snapshot import CommitResult, common_metadata_bytes, parse_common_metadata
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_index, load_snapshot
 from kartothek_cube.core.stores.key_value import KeyValueAdapter

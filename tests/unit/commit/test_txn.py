@@ -20,7 +20,7 @@ from kartothek_cube.core.dataset.distributed import commit_receipts, stage_parti
 from kartothek_cube.core.dataset.history import undo
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
-from kartothek_cube.core.metadata.txn import TXN_KEY, Txn, is_applied, last_number, parse_txn, with_txn
+from kartothek_cube.core.metadata.commit_log import TXN_KEY, Txn, is_applied, last_number, parse_txn, with_txn
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.cube.verbs.compact import compact_dataset

@@ -27,7 +27,7 @@ from kartothek_cube.api.dataset import (
     verify_dataset,
 )
 from kartothek_cube.core.metadata.naming import schema_key
-from kartothek_cube.core.metadata.schema_file import parse_common_metadata
+from kartothek_cube.core.metadata.snapshot import parse_common_metadata
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.write.dataset_layout import dropped_columns

@@ -19,7 +19,7 @@ from kartothek_cube.core.dataset.write import (
     update_dataset_from_dataframes__iter,
 )
 from kartothek_cube.core.metadata.naming import schema_key
-from kartothek_cube.core.metadata.schema_file import parse_common_metadata
+from kartothek_cube.core.metadata.snapshot import parse_common_metadata
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidRequest
 from tests.support.datasets import UUID, file_of, index, index_of_files, labels, read, refused, rows, schema

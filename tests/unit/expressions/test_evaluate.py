@@ -29,8 +29,8 @@ from kartothek_cube.core.expressions.predicates import (
 )
 from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
+from kartothek_cube.core.metadata.document import PartitionColumns
 from kartothek_cube.core.metadata.index import build_index
-from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.scan.plan import index_mask, indexed_clauses
 from kartothek_cube.core.stores.local import MemoryStore
 

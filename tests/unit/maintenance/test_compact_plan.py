@@ -27,8 +27,7 @@ from kartothek_cube.core.maintenance.compaction.plan import (
     whole_partitions,
 )
 from kartothek_cube.core.maintenance.compaction.report import CompactionReport
-from kartothek_cube.core.metadata.document import Document
-from kartothek_cube.core.metadata.partitions import PartitionColumns
+from kartothek_cube.core.metadata.document import Document, PartitionColumns
 from kartothek_cube.core.metadata.snapshot import make_snapshot
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType
 

@@ -14,8 +14,8 @@ from kartothek_cube.core.dataset.read import read_table
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.maintenance import copy
 from kartothek_cube.core.metadata.document import parse_document
-from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY
 from kartothek_cube.core.metadata.naming import document_key, schema_key
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY
 from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
 from kartothek_cube.core.stores.contract import WRITES, ReadOnlyView, StoreView
 from kartothek_cube.core.stores.key_value import KeyValueAdapter

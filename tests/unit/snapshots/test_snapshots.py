@@ -9,7 +9,7 @@ from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.metadata.document import parse_document, render_document
 from kartothek_cube.core.metadata.naming import document_key, schema_key
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
+from kartothek_cube.core.metadata.snapshot import common_metadata_bytes
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_index, load_snapshot, with_indices
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, KeyNotFound, Unsupported

@@ -22,8 +22,8 @@ from kartothek_cube import (
     query_cube_arrow,
 )
 from kartothek_cube.api import dataset as api
-from kartothek_cube.core.metadata.file_statistics import reference_of, statistics_key
 from kartothek_cube.core.metadata.naming import document_key, new_id
+from kartothek_cube.core.metadata.statistics import reference_of, statistics_key
 from kartothek_cube.core.runtime.executor import LruCache
 from kartothek_cube.core.snapshots import statistics as module
 from kartothek_cube.core.snapshots.loader import load_snapshot

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.metadata.document import Document, render_document
-from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY, StatisticsReference, file_names
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, StatisticsReference, file_names
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.document_store import put_document
 from kartothek_cube.core.snapshots.loader import load_snapshot

@@ -29,10 +29,10 @@ from kartothek_cube.core.maintenance.garbage.plan import (
     read_pins,
 )
 from kartothek_cube.core.maintenance.garbage.report import LEFTOVER, GarbageFile, GarbageReport
-from kartothek_cube.core.metadata.file_statistics import statistics_files
 from kartothek_cube.core.metadata.history_entry import HISTORY_FOLDER, history_key
 from kartothek_cube.core.metadata.naming import SCHEMA_FILE, STATISTICS_FOLDER, document_key, schema_key
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.statistics import statistics_files
 from kartothek_cube.core.metadata.tag import TAGS_FOLDER, is_tag_object
 from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, Executor, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import current_options

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
 from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection
 from kartothek_cube.core.maintenance.verify.report import Finding
-from kartothek_cube.core.metadata.file_statistics import (
+from kartothek_cube.core.metadata.statistics import (
     STATISTICS_KEY,
     FileStatistics,
     StatisticsReference,

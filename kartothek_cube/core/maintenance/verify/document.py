@@ -13,7 +13,7 @@ from kartothek_cube.core.arrow.types import common_type, normal_schema
 from kartothek_cube.core.maintenance.verify.inspection import Inspection
 from kartothek_cube.core.maintenance.verify.report import Finding
 from kartothek_cube.core.metadata.naming import decode_key, schema_key
-from kartothek_cube.core.metadata.schema_file import is_plain
+from kartothek_cube.core.metadata.snapshot import is_plain
 
 __all__ = ["label_findings", "raw_schema", "schema_findings"]
 

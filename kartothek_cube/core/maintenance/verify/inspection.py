@@ -13,12 +13,14 @@ from kartothek_cube.core.arrow.types import normal_schema, ordered, stored_schem
 from kartothek_cube.core.maintenance.garbage.plan import is_schema_key
 from kartothek_cube.core.maintenance.verify.report import Finding, Severity
 from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, is_foreign
-from kartothek_cube.core.metadata.document import Document
+from kartothek_cube.core.metadata.document import Document, PartitionColumns, empty_partitions, partition_table
 from kartothek_cube.core.metadata.naming import schema_key
-from kartothek_cube.core.metadata.partition_values import partition_table
-from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
-from kartothek_cube.core.metadata.schema_file import parse_common_metadata, parse_embedded_schemas
-from kartothek_cube.core.metadata.snapshot import Snapshot, with_key_types
+from kartothek_cube.core.metadata.snapshot import (
+    Snapshot,
+    parse_common_metadata,
+    parse_embedded_schemas,
+    with_key_types,
+)
 from kartothek_cube.core.snapshots.document_store import StoredDocument, document_keys, find_document
 from kartothek_cube.core.snapshots.loader import load_state, needs_ledger, resolve_document
 from kartothek_cube.core.stores.contract import Entry, Store

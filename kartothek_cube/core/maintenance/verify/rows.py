@@ -22,7 +22,7 @@ from kartothek_cube.core.maintenance.verify.files import readable_files
 from kartothek_cube.core.maintenance.verify.indices import Indices, labelled_values, rebuild
 from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection
 from kartothek_cube.core.maintenance.verify.report import Finding, Severity
-from kartothek_cube.core.metadata.file_statistics import FileStatistics
+from kartothek_cube.core.metadata.statistics import FileStatistics
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Phase, current_options
 from kartothek_cube.core.stores.contract import Store

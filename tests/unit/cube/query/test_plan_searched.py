@@ -21,7 +21,7 @@ CUBE = Cube(["x"], ["p", "q"], "searched", index_columns=["i1", "i2"])
 LIMITS = {
     "kartothek_cube.core.metadata.snapshot.MANY": 0,
     "kartothek_cube.core.metadata.index.MANY": 0,
-    "kartothek_cube.core.metadata._fast.label_index._COST": 0,
+    "kartothek_cube.core.metadata.index._COST": 0,
     "kartothek_cube.cube.query.align._FEW": 0,
     "kartothek_cube.cube.query.planning._FEW": 0,
 }

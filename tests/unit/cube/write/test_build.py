@@ -15,7 +15,7 @@ import pytest
 from kartothek_cube import options
 from kartothek_cube.api.cube import Cube, append_to_cube, build_cube, query_cube, query_cube_arrow
 from kartothek_cube.core.io.formats import ParquetFormat
-from kartothek_cube.core.metadata.schema_file import parse_common_metadata
+from kartothek_cube.core.metadata.snapshot import parse_common_metadata
 from kartothek_cube.core.stores.contract import ReadOnlyView
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.cube.write import staging

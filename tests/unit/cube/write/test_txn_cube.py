@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from kartothek_cube.api.cube import C
-from kartothek_cube.core.metadata.txn import Txn
+from kartothek_cube.core.metadata.commit_log import Txn
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.cube.members.discovery import load_cube
 from kartothek_cube.cube.verbs.build import existing_for_build

@@ -1,4 +1,6 @@
-"""Statistics of data files as Arrow columns: rows, bytes, bounds of columns. Pure.
+"""The least and the greatest value of each column of a dataset, as far as statistics tell. Pure.
+
+Statistics of data files as Arrow columns: rows, bytes, bounds of columns. Pure.
 
 The page `docs/design/009-statistics.md` has the format.
 """
@@ -30,26 +32,8 @@ from kartothek_cube.core.expressions.predicates import (
     possible_chunks,
 )
 from kartothek_cube.core.io.formats import DATA_SUFFIX
-from kartothek_cube.core.metadata.document import OWN_PREFIX, Document, decompress
+from kartothek_cube.core.metadata.document import OWN_PREFIX, Document, PartitionColumns, decompress
 from kartothek_cube.core.metadata.naming import STATISTICS_FOLDER
-from kartothek_cube.core.metadata.partitions import PartitionColumns
-
-__all__ = [
-    "STATISTICS_KEY",
-    "FileStatistics",
-    "StatisticsOfFile",
-    "StatisticsReference",
-    "StoredStatistics",
-    "candidate_names",
-    "checked_statistics",
-    "column_of",
-    "file_names",
-    "gather",
-    "make_statistics",
-    "reference_of",
-    "statistics_files",
-    "statistics_key",
-]
 
 STATISTICS_KEY = f"{OWN_PREFIX}statistics"
 
@@ -390,3 +374,62 @@ def checked_statistics(table: pa.Table) -> FileStatistics:
     if len(types) < table.num_columns or any(types.get(name) != data_type for name, data_type in stored.items()):
         raise ValueError(f"Statistics have the columns {list(stored)}, each once, not {table.column_names[:9]}.")
     return FileStatistics(table)
+
+
+# A shorter lower bound was not cut.
+_CUT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRange:
+    """The least and the greatest value of a column; the bound of a longer text ends with ``…``.
+
+    Examples
+    --------
+    >>> print(ColumnRange(3, 4))
+    3 to 4
+    """
+
+    minimum: object
+    maximum: object
+
+    def __str__(self) -> str:
+        return f"{self.minimum} to {self.maximum}"
+
+
+def known_rows(statistics: FileStatistics) -> int | None:
+    """The number of rows of all files, a row of ``statistics`` each; None if one is unknown."""
+    rows: int | None = pc.sum(statistics.rows, min_count=0, skip_nulls=False).as_py()
+    return rows
+
+
+def column_ranges(statistics: FileStatistics, fields: Iterable[pa.Field]) -> dict[str, ColumnRange]:
+    """The ranges of these columns; ``statistics`` has a row for each file.
+
+    A column is left out if a file with values has no bounds, no file has values, or Python has no
+    such moment.
+    """
+    ranges = {}
+    for field in fields:
+        bounds, has_values = (
+            statistics.bounds(field.name, field.type),
+            pc.not_equal(statistics.nulls(field.name), statistics.rows),
+        )
+        places = pc.indices_nonzero(pc.fill_null(has_values, True))
+        lower, upper = bounds.minimum.take(places), bounds.maximum.take(places)
+        if not len(places) or lower.null_count or upper.null_count:
+            continue
+        least, greatest = pc.min(lower), pc.max(upper)
+        try:
+            minimum, maximum = least.as_py(), greatest.as_py()
+        except (OverflowError, ValueError):  # outside of Python's datetime
+            continue
+        if pa.types.is_string(field.type):
+            is_exact = statistics.is_exact(field.name)[places.to_numpy()]
+            if len(minimum) >= _CUT and not is_exact[pc.index(lower, least).as_py()]:
+                minimum = f"{minimum}…"
+            place = pc.index(upper, greatest).as_py()
+            if not is_exact[place] and (len(maximum) >= _CUT or len(lower[place].as_py()) < _CUT):
+                maximum = f"{maximum}…"
+        ranges[field.name] = ColumnRange(minimum, maximum)
+    return ranges
