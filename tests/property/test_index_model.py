@@ -25,8 +25,8 @@ from kartothek_cube.core.metadata.index import (
     keep_labels,
     merge_indices,
 )
-from kartothek_cube.core.snapshots import index_file
-from kartothek_cube.core.snapshots.index_file import index_bytes, read_index
+from kartothek_cube.core.snapshots import loader as index_file
+from kartothek_cube.core.snapshots.loader import index_bytes, read_index
 from kartothek_cube.core.stores.local import MemoryStore
 
 KEY = "uuid/indices/x/1.parquet"

@@ -35,7 +35,7 @@ from kartothek_cube.core.maintenance.garbage.run import tracked_keys
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.metadata.tag import tag_key
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.snapshots.tags import list_tags, read_state
+from kartothek_cube.core.snapshots.time_travel import list_tags, read_state
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import AlreadyExists, CommitConflict, HistoryUnavailable, InvalidInput
 

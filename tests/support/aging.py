@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from kartothek_cube.core.commit import apply, commit, cube_writes, staged_files
 from kartothek_cube.core.maintenance.garbage import run as garbage
-from kartothek_cube.core.snapshots import tagging
+from kartothek_cube.core.snapshots import time_travel as tagging
 from kartothek_cube.core.stores.contract import WRITES, Listing, StoreView
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.write import receipt, stage

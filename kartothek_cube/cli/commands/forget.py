@@ -99,7 +99,7 @@ def command(session: Session, where: tuple[str, ...], drop_tags: bool, dry_run: 
 def _tags(loaded: LoadedCube) -> list[tuple[str, str | None]]:
     """The names of all tags: of the cube, and with the uuid those of single datasets."""
     from kartothek_cube.core.metadata.tag import Tag, tag_key
-    from kartothek_cube.core.snapshots.tags import list_tags, stored_tags, tag_names
+    from kartothek_cube.core.snapshots.time_travel import list_tags, stored_tags, tag_names
 
     found: list[tuple[str, str | None]] = []
     for uuid in (dataset.uuid for dataset in loaded.datasets.values()):

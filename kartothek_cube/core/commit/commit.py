@@ -17,7 +17,6 @@ from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.cube_writes import check_not_aborted, decided_state
 from kartothek_cube.core.commit.group_commit import PendingCommit, PreparedCommit, group_commit
 from kartothek_cube.core.commit.rebase import conflict, needs_indices
-from kartothek_cube.core.commit.schema_sync import create_schema_file, update_schema_file
 from kartothek_cube.core.commit.staged_files import check_staged, with_fresh_copies
 from kartothek_cube.core.metadata.commit_log import LENGTH, is_applied, stored_chain
 from kartothek_cube.core.metadata.document import Document, render_document
@@ -29,11 +28,11 @@ from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, gather
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.telemetry import name_commit
-from kartothek_cube.core.snapshots.document_store import SwapResult, compare_and_swap
-from kartothek_cube.core.snapshots.index_file import index_bytes
+from kartothek_cube.core.snapshots.documents import SwapResult, compare_and_swap, create_schema_file, update_schema_file
 from kartothek_cube.core.snapshots.loader import (
     Unseen,
     find_snapshot,
+    index_bytes,
     is_current,
     load_snapshot,
     remember,

@@ -26,11 +26,17 @@ from kartothek_cube.core.metadata.tag import TaggedState
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides, Phase, current_options
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.snapshots.indexing import built_indices, file_entries
-from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
-from kartothek_cube.core.snapshots.past_commits import changes_nothing, past_commits
-from kartothek_cube.core.snapshots.tags import list_tags
-from kartothek_cube.core.snapshots.time_travel import PastState, is_wanted, known_since, older_snapshot, states
+from kartothek_cube.core.snapshots.loader import built_indices, file_entries, load_snapshot, with_indices
+from kartothek_cube.core.snapshots.time_travel import (
+    PastState,
+    changes_nothing,
+    is_wanted,
+    known_since,
+    list_tags,
+    older_snapshot,
+    past_commits,
+    states,
+)
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.errors import (

@@ -21,8 +21,7 @@ from kartothek_cube.core.maintenance.verify.run import verify, verify_rows
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.snapshots.indexing import Entries, built_indices
-from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.snapshots.loader import Entries, built_indices, load_snapshot
 from kartothek_cube.core.stores.contract import check_key
 from kartothek_cube.core.write.arguments import column_names
 from kartothek_cube.core.write.prepare import check_index_columns

@@ -15,9 +15,7 @@ from kartothek_cube.core.metadata.tag import TaggedState, check_tag_name, tag_ke
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.snapshots.tagging import remove_tag, tag_state
-from kartothek_cube.core.snapshots.tags import known_tag, list_tags
-from kartothek_cube.core.snapshots.time_travel import check_as_of
+from kartothek_cube.core.snapshots.time_travel import check_as_of, known_tag, list_tags, remove_tag, tag_state
 from kartothek_cube.errors import CorruptDocument, InvalidRequest
 from kartothek_cube.typing import AsOf, StoreLike
 

@@ -17,7 +17,7 @@ from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
 from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.metadata.naming import check_uuid
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
-from kartothek_cube.core.snapshots.document_store import read_document
+from kartothek_cube.core.snapshots.documents import read_document
 from kartothek_cube.core.snapshots.loader import is_visible, load_snapshot, needs_ledger
 from kartothek_cube.core.snapshots.time_travel import AsOf, load_snapshot_as_of
 from kartothek_cube.core.stores.open import open_instrumented

@@ -21,7 +21,7 @@ from kartothek_cube.core.kartothek.index_values import label_array
 from kartothek_cube.core.metadata import index as kernel
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.naming import check_uuid
-from kartothek_cube.core.snapshots.index_file import index_bytes
+from kartothek_cube.core.snapshots.loader import index_bytes
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
 from kartothek_cube.typing import IntoPredicates, StoreLike

@@ -8,7 +8,7 @@ from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.metadata.commit_log import MOVING_KEY
 from kartothek_cube.core.metadata.document import Document, parse_document, render_document
 from kartothek_cube.core.metadata.naming import document_format, new_id
-from kartothek_cube.core.snapshots.document_store import StoredDocument, document_keys, find_documents, put_document
+from kartothek_cube.core.snapshots.documents import StoredDocument, document_keys, find_documents, put_document
 from kartothek_cube.core.stores.contract import Store, Version, VersionMismatch
 from kartothek_cube.errors import CommitConflict, CorruptDocument, InvalidInput
 

@@ -19,7 +19,7 @@ from kartothek_cube.core.metadata.tag import (
     tag_key,
 )
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.snapshots.tags import find_tag, list_tags, read_state
+from kartothek_cube.core.snapshots.time_travel import find_tag, list_tags, read_state
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import AlreadyExists
 

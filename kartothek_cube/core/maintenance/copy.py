@@ -60,7 +60,7 @@ from kartothek_cube.core.metadata.tag import Tag
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.runtime.telemetry import record
-from kartothek_cube.core.snapshots.document_store import StoredDocument, document_keys, find_document, put_document
+from kartothek_cube.core.snapshots.documents import StoredDocument, document_keys, find_document, put_document
 from kartothek_cube.core.snapshots.loader import Unseen, load_snapshot, needs_ledger, snapshot_of
 from kartothek_cube.core.snapshots.statistics import existing_statistics
 from kartothek_cube.core.stores.contract import Store, Version, VersionMismatch

@@ -21,7 +21,7 @@ from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.history_entry import history_key
 from kartothek_cube.core.metadata.naming import is_data_key, schema_key
 from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, Executor, map_files
-from kartothek_cube.core.snapshots.document_store import dataset_exists, document_keys, find_documents
+from kartothek_cube.core.snapshots.documents import dataset_exists, document_keys, find_documents
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import ReadOnlyStore
 

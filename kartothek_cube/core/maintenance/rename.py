@@ -12,7 +12,7 @@ from kartothek_cube.core.maintenance.delete import delete_dataset
 from kartothek_cube.core.metadata.commit_log import MOVING_KEY, chain_of, fingerprint
 from kartothek_cube.core.metadata.naming import check_uuid
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.snapshots.document_store import StoredDocument, document_keys, find_document, find_documents
+from kartothek_cube.core.snapshots.documents import StoredDocument, document_keys, find_document, find_documents
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.contract import Store, VersionMismatch
 from kartothek_cube.errors import CommitConflict, InvalidInput

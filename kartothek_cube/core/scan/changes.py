@@ -16,8 +16,7 @@ from kartothek_cube.core.expressions.predicates import Predicates
 from kartothek_cube.core.metadata.index import keep_labels, merge_indices
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.scan.plan import FilePlan, indices_for, plan_scan
-from kartothek_cube.core.snapshots.indexing import built_indices
-from kartothek_cube.core.snapshots.loader import with_indices
+from kartothek_cube.core.snapshots.loader import built_indices, with_indices
 from kartothek_cube.core.snapshots.time_travel import AsOf, check_as_of
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import InvalidInput, InvalidType

@@ -12,7 +12,7 @@ from kartothek_cube.core.arrow.types import ordered, stored_schema
 from kartothek_cube.core.io.parquet import open_file
 from kartothek_cube.core.metadata.document import partition_table
 from kartothek_cube.core.metadata.naming import data_key
-from kartothek_cube.core.snapshots.indexing import file_entries
+from kartothek_cube.core.snapshots.loader import file_entries
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import InputPartition
 from kartothek_cube.core.write.prepare import WriteRequest, check_table_name

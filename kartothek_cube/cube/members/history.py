@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from kartothek_cube.core.metadata.commit_log import Commit
-from kartothek_cube.core.snapshots.past_commits import PastCommit
+from kartothek_cube.core.snapshots.time_travel import PastCommit
 
 __all__ = ["PastWrite", "past_writes", "write_id", "writes_in_order"]
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from kartothek_cube.core.arguments import join_names
 from kartothek_cube.core.metadata.snapshot import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED, Snapshot
 from kartothek_cube.core.metadata.tag import Tag, TaggedState, names_text
-from kartothek_cube.core.snapshots.tags import find_tag, list_tags
+from kartothek_cube.core.snapshots.time_travel import find_tag, list_tags
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import HistoryUnavailable
 

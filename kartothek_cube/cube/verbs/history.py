@@ -23,8 +23,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.snapshots.past_commits import PastCommit, past_commits
-from kartothek_cube.core.snapshots.time_travel import foreign_commits
+from kartothek_cube.core.snapshots.time_travel import PastCommit, foreign_commits, past_commits
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube, prefix_of

@@ -14,7 +14,7 @@ from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.snapshots.indexing import Entries, built_indices
+from kartothek_cube.core.snapshots.loader import Entries, built_indices
 from kartothek_cube.core.stores.contract import Store, check_key
 from kartothek_cube.core.write.prepare import check_index_columns
 from kartothek_cube.cube.arguments import chosen_members

@@ -17,16 +17,16 @@ from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.snapshots.tagging import (
+from kartothek_cube.core.snapshots.time_travel import (
     PlannedTag,
     check_pinned,
+    find_tag,
     free_place,
     plan_tag,
     put_state,
     put_tag,
     remove_tag,
 )
-from kartothek_cube.core.snapshots.tags import find_tag
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube, prefix_of

@@ -27,7 +27,7 @@ from kartothek_cube.core.metadata.statistics import statistics_files
 from kartothek_cube.core.metadata.tag import tag_key
 from kartothek_cube.core.snapshots import statistics
 from kartothek_cube.core.snapshots.loader import find_snapshot
-from kartothek_cube.core.snapshots.tags import list_tags, read_state
+from kartothek_cube.core.snapshots.time_travel import list_tags, read_state
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import AlreadyExists
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash

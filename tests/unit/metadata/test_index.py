@@ -24,9 +24,8 @@ from kartothek_cube.core.metadata.index import (
     index_type,
     merge_indices,
 )
-from kartothek_cube.core.snapshots import index_file
-from kartothek_cube.core.snapshots.index_file import index_bytes, read_index
-from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
+from kartothek_cube.core.snapshots import loader as index_file
+from kartothek_cube.core.snapshots.loader import index_bytes, load_index, load_snapshot, read_index
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.write.receipt import PartitionRows, index_entries
 from kartothek_cube.errors import CorruptData, CorruptDocument, InvalidInput, Unsupported

@@ -13,7 +13,7 @@ from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, StatisticsReference, file_names
 from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.snapshots.document_store import put_document
+from kartothek_cube.core.snapshots.documents import put_document
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.statistics import has_lost_statistics, load_statistics, reference_without
 from kartothek_cube.core.stores.contract import Store, VersionMismatch

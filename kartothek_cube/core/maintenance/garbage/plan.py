@@ -27,7 +27,7 @@ from kartothek_cube.core.metadata.history_entry import HISTORY_FOLDER, decode_en
 from kartothek_cube.core.metadata.naming import SCHEMA_FILE
 from kartothek_cube.core.metadata.tag import Tag, decode_state, is_state_key, is_tag_key, is_tag_object
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.snapshots.tags import is_vain, stored_tags
+from kartothek_cube.core.snapshots.time_travel import is_vain, stored_tags
 from kartothek_cube.core.stores.contract import Entry, Store
 from kartothek_cube.errors import CorruptDocument, KeyNotFound
 

@@ -21,7 +21,7 @@ from kartothek_cube.core.metadata.snapshot import (
     parse_embedded_schemas,
     with_key_types,
 )
-from kartothek_cube.core.snapshots.document_store import StoredDocument, document_keys, find_document
+from kartothek_cube.core.snapshots.documents import StoredDocument, document_keys, find_document
 from kartothek_cube.core.snapshots.loader import load_state, needs_ledger, resolve_document
 from kartothek_cube.core.stores.contract import Entry, Store
 from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, dropped_columns, layout_of

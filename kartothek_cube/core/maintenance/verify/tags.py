@@ -11,7 +11,7 @@ from kartothek_cube.core.maintenance.verify.report import Finding
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.tag import Tag, TaggedState, name_of_key
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.snapshots.tags import read_state, stored_tags
+from kartothek_cube.core.snapshots.time_travel import read_state, stored_tags
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptDocument, HistoryUnavailable
 

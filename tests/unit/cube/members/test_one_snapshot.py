@@ -33,7 +33,7 @@ from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, LEDGER_KEY, MARK_KEY, Txn, ledger_of, pending_mark
 from kartothek_cube.core.metadata.document import render_document
-from kartothek_cube.core.snapshots.document_store import read_document
+from kartothek_cube.core.snapshots.documents import read_document
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.members.discovery import load_cube

@@ -1,26 +1,30 @@
-"""Metadata documents in a store: reads that survive torn writes, and compare-and-swap."""
+"""Schema files in a store: created for a new dataset, updated after a commit.
+
+Metadata documents in a store: reads that survive torn writes, and compare-and-swap.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.types import normal_schema, unify
 from kartothek_cube.core.metadata.document import Document, parse_document
 from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.core.metadata.snapshot import common_metadata_bytes, is_plain, parse_common_metadata
 from kartothek_cube.core.stores.contract import Store, Version, VersionMismatch
-from kartothek_cube.errors import CommitOutcomeUnknown, CorruptDocument, DatasetNotFound, KeyNotFound, Unsupported
-
-__all__ = [
-    "StoredDocument",
-    "SwapResult",
-    "compare_and_swap",
-    "dataset_exists",
-    "document_keys",
-    "find_document",
-    "find_documents",
-    "put_document",
-    "read_document",
-]
+from kartothek_cube.errors import (
+    CommitOutcomeUnknown,
+    CorruptDocument,
+    DatasetNotFound,
+    InvalidInput,
+    KeyNotFound,
+    Unsupported,
+)
 
 # Reads of a document that cannot be parsed, before it is called corrupt.
 _READS_BEFORE_CORRUPT = 3
@@ -226,3 +230,38 @@ def put_document(
     if not result.applied:
         raise store.mismatch(key, version) from result.error
     return result.version
+
+
+def create_schema_file(store: Store, key: str, schema: pa.Schema) -> None:
+    """Write the schema file of a new dataset, unless there is one."""
+    # Another creator or a crash may have left one. The commit that wins replaces it if necessary.
+    data = common_metadata_bytes(schema)
+    if not store.capabilities.conditional_put:
+        store.put(key, data)
+        return
+    with suppress(VersionMismatch):
+        store.put_if(key, data, None)
+
+
+def update_schema_file(store: Store, key: str, schema: pa.Schema) -> None:
+    """Update kartothek's copy of the schema, which only ever changes after the document."""
+    token = None
+    try:
+        data, token = store.get_versioned(key)
+        (stored, plain), normal = _stored(data, key), normal_schema(schema)
+        # A commit that landed after this one may have added columns already.
+        with suppress(InvalidInput):
+            covers = stored.names == normal.names and unify([stored, normal], "").equals(stored)
+            if covers and plain:
+                return
+    except (KeyNotFound, CorruptDocument, Unsupported):
+        pass  # it is written, or replaced
+    # On a mismatch another commit has just written it. The next commit checks again.
+    with suppress(VersionMismatch):
+        store.put_if(key, common_metadata_bytes(schema), token)
+
+
+@lru_cache(maxsize=64)
+def _stored(data: bytes, key: str) -> tuple[pa.Schema, bool]:
+    """The schema of a file, and whether kartothek reads its types. Each commit asks again."""
+    return normal_schema(parse_common_metadata(data, key)), is_plain(data)
