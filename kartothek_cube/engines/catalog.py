@@ -6,7 +6,7 @@ from kartothek_cube.core.arguments import converter_str_tupleset, did_you_mean, 
 from kartothek_cube.core.dataset.inspect import list_datasets
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, check_uuid
 from kartothek_cube.core.runtime.options import Options
-from kartothek_cube.core.scan.arguments import check_table
+from kartothek_cube.core.scan.plan import check_table
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.snapshots.time_travel import check_as_of, load_snapshot_as_of, snapshot_at
 from kartothek_cube.core.stores.contract import Store

@@ -21,7 +21,7 @@ from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import Options
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.scan.changes import check_change_type, check_since, without_files
+from kartothek_cube.core.scan.plan import check_change_type, check_since, without_files
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.snapshots.time_travel import check_as_of, snapshots_between
 from kartothek_cube.core.stores.contract import Store

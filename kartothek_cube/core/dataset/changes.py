@@ -16,18 +16,20 @@ from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import Overrides, current_options
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.scan.arguments import check_table, checked_columns, names_of
-from kartothek_cube.core.scan.changes import (
+from kartothek_cube.core.scan.execute import stream_tables, stream_together
+from kartothek_cube.core.scan.plan import (
     changed_files,
     check_change_type,
+    check_predicate_columns,
     check_same_types,
     check_since,
+    check_table,
+    checked_columns,
+    names_of,
     shared_partition_keys,
     widened,
     with_columns_of,
 )
-from kartothek_cube.core.scan.execute import stream_tables, stream_together
-from kartothek_cube.core.scan.plan import check_predicate_columns
 from kartothek_cube.core.snapshots.time_travel import check_as_of, snapshots_between
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import InvalidInput

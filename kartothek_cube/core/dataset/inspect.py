@@ -23,8 +23,7 @@ from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX, SIN
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.scan.arguments import checked_columns
-from kartothek_cube.core.scan.plan import FilePlan, ScanTask, labels_of, make_file_plan
+from kartothek_cube.core.scan.plan import FilePlan, ScanTask, checked_columns, labels_of, make_file_plan
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.errors import InvalidInput

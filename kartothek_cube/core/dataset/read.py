@@ -20,9 +20,15 @@ from kartothek_cube.core.io.parquet import open_file
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.scan.arguments import GroupArguments, checked_categoricals, checked_label_filter, names_of
 from kartothek_cube.core.scan.execute import iter_groups, load_groups, load_scan, stream_tables
-from kartothek_cube.core.scan.plan import FilePlan, make_file_plan
+from kartothek_cube.core.scan.plan import (
+    FilePlan,
+    GroupArguments,
+    checked_categoricals,
+    checked_label_filter,
+    make_file_plan,
+    names_of,
+)
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.typing import AsOf, ColumnsByTable, IntoPredicates, StoreLike
@@ -278,7 +284,7 @@ def read_dataset_as_dataframes(
     0           DE           2
     1           DE           3
     """
-    from kartothek_cube.core.scan.groups import make_group_plan
+    from kartothek_cube.core.scan.execute import make_group_plan
 
     with operation("read_dataset_as_dataframes", options) as op:
         source, convert = dataset_ref(dataset_uuid, store, factory, as_of), _frames_of(dates_as_object)
@@ -324,7 +330,7 @@ def read_dataset_as_dataframes__iterator(
     >>> [len(frames["table"]) for frames in groups]
     [2, 1]
     """
-    from kartothek_cube.core.scan.groups import make_group_plan
+    from kartothek_cube.core.scan.execute import make_group_plan
 
     with operation("read_dataset_as_dataframes__iterator", options) as op:
         source, convert = dataset_ref(dataset_uuid, store, factory, as_of), _frames_of(dates_as_object)

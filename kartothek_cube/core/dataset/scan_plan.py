@@ -11,8 +11,7 @@ from kartothek_cube.core.expressions.predicates import Predicates, columns_of, p
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.scan.arguments import names_of
-from kartothek_cube.core.scan.plan import FilePlan, make_file_plan, rejects_null
+from kartothek_cube.core.scan.plan import FilePlan, make_file_plan, names_of, rejects_null
 from kartothek_cube.typing import AsOf, IntoPredicates, StoreLike
 
 __all__ = ["ScanPlan", "plan_table_scan", "residual"]

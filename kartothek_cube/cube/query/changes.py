@@ -13,7 +13,7 @@ from kartothek_cube.core.arrow.keys import BoolArray, IntArray, KeyIndex, expand
 from kartothek_cube.core.arrow.types import ordered
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.scan.changes import unshared, widened, with_columns_of, without_files
+from kartothek_cube.core.scan.plan import unshared, widened, with_columns_of, without_files
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.query.plan import QueryPlan
 

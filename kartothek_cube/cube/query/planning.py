@@ -20,8 +20,7 @@ from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.statistics import FileStatistics
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.scan.changes import check_same_types, with_past_indices
-from kartothek_cube.core.scan.plan import load_indices
+from kartothek_cube.core.scan.plan import check_same_types, load_indices, with_past_indices
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.arguments import check_not_loaded, given_datasets

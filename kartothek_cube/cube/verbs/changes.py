@@ -7,7 +7,7 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.difference import changes_schema
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.scan.changes import check_change_type
+from kartothek_cube.core.scan.plan import check_change_type
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.execute.changes import iter_changes
 from kartothek_cube.cube.members.discovery import cube_and_store

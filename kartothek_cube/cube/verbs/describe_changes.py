@@ -25,7 +25,7 @@ from kartothek_cube.core.display import (
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.scan.changes import check_change_type, without_files
+from kartothek_cube.core.scan.plan import check_change_type, without_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.execute.changes import iter_changes, iter_dataset_changes

@@ -15,9 +15,8 @@ from kartothek_cube.core.expressions.predicates import Clause, Predicates, parse
 from kartothek_cube.core.io.reader import FileRequest
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.scan.arguments import check_table, checked_columns
 from kartothek_cube.core.scan.execute import stream_tables
-from kartothek_cube.core.scan.plan import ScanTask, make_file_plan
+from kartothek_cube.core.scan.plan import ScanTask, check_table, checked_columns, make_file_plan
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store, store_factory
 from kartothek_cube.cube.cube import Cube

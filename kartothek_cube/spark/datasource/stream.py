@@ -15,8 +15,7 @@ from pyspark.sql.types import StructType
 from kartothek_cube.core.io.reader import FileRequest
 from kartothek_cube.core.metadata.document import Document, PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
-from kartothek_cube.core.scan.arguments import check_table, checked_columns
-from kartothek_cube.core.scan.plan import plan_scan
+from kartothek_cube.core.scan.plan import check_table, checked_columns, plan_scan
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import PastState, is_wanted, known_since, states
 from kartothek_cube.core.stores.contract import Store

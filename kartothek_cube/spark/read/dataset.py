@@ -17,10 +17,15 @@ from kartothek_cube.core.io.reader import FileRequest
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.scan.arguments import GroupArguments, check_table, checked_categoricals, names_of
-from kartothek_cube.core.scan.execute import stream_tables
-from kartothek_cube.core.scan.groups import GroupPlan, TableRead, make_group_plan
-from kartothek_cube.core.scan.plan import ScanTask, make_file_plan
+from kartothek_cube.core.scan.execute import GroupPlan, TableRead, make_group_plan, stream_tables
+from kartothek_cube.core.scan.plan import (
+    GroupArguments,
+    ScanTask,
+    check_table,
+    checked_categoricals,
+    make_file_plan,
+    names_of,
+)
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store, store_factory
 from kartothek_cube.errors import InvalidInput
