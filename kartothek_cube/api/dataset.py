@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     from kartothek_cube.core.maintenance.garbage.report import GarbageReport
     from kartothek_cube.core.maintenance.verify.report import Finding, VerifyReport
     from kartothek_cube.core.rows.report import RowsReport
-    from kartothek_cube.core.write.dataset_layout import DatasetLayout
-    from kartothek_cube.core.write.partitioner import day, month, year
+    from kartothek_cube.core.write.layout import DatasetLayout
+    from kartothek_cube.core.write.prepare import day, month, year
     from kartothek_cube.cube.verbs.compact import compact_dataset
     from kartothek_cube.engines.verbs import connect, scan_dataset
 else:
@@ -181,10 +181,10 @@ else:
             "core.rows.report": [
                 "RowsReport",
             ],
-            "core.write.dataset_layout": [
+            "core.write.layout": [
                 "DatasetLayout",
             ],
-            "core.write.partitioner": [
+            "core.write.prepare": [
                 "day",
                 "month",
                 "year",

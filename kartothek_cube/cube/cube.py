@@ -140,7 +140,7 @@ class Cube:
             "suppress_index_on": converter_str_set(suppress_index_on),
         }
         if any(type(name) is not str for name in converted["partition_columns"]):
-            from kartothek_cube.core.write.partitioner import refuse_derived
+            from kartothek_cube.core.write.prepare import refuse_derived
 
             refuse_derived(converted["partition_columns"], "partition_columns of a cube")
         for name, value in converted.items():

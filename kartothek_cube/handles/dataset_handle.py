@@ -122,7 +122,7 @@ class DatasetHandle:
 
     def _repr_html_(self) -> str:
         from kartothek_cube.core.display import Markup, escape, in_notebook, table
-        from kartothek_cube.core.write.dataset_layout import layout_of
+        from kartothek_cube.core.write.layout import layout_of
 
         head = Markup(f"<strong>Dataset {escape(self.dataset_uuid)}</strong> in {escape(self.store.name)}")
         try:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from kartothek_cube.core.commit import apply, commit, cube_writes, staged_files
+from kartothek_cube.core.commit import change as apply
+from kartothek_cube.core.commit import commit, cube_writes
+from kartothek_cube.core.commit import commit as staged_files
 from kartothek_cube.core.maintenance.garbage import run as garbage
 from kartothek_cube.core.snapshots import time_travel as tagging
 from kartothek_cube.core.stores.contract import WRITES, Listing, StoreView
 from kartothek_cube.core.stores.local import MemoryStore
-from kartothek_cube.core.write import receipt, stage
+from kartothek_cube.core.write import stage
+from kartothek_cube.core.write import stage as receipt
 from kartothek_cube.cube.write import commit as cube_commit
 
 START = datetime(2024, 5, 1, tzinfo=UTC)

@@ -22,12 +22,11 @@ from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Phase, current_options
 from kartothek_cube.core.snapshots.loader import with_indices
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.delete_scope import Scope, labels_in_scope, parse_scope
 from kartothek_cube.core.write.input_rows import as_items, elements_in, is_lazy, repeated
+from kartothek_cube.core.write.layout import Scope, labels_in_scope, parse_scope
+from kartothek_cube.core.write.plan import with_index_values
 from kartothek_cube.core.write.prepare import PreparedRows, Schemas, WriteRequest, check_final
-from kartothek_cube.core.write.receipt import Receipt
-from kartothek_cube.core.write.register_files import with_index_values
-from kartothek_cube.core.write.stage import Drained, stage_parts
+from kartothek_cube.core.write.stage import Drained, Receipt, stage_parts
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType
 
 __all__ = [

@@ -31,7 +31,7 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.arguments import plan_update
+from kartothek_cube.core.write.plan import plan_dataset_update
 from kartothek_cube.core.write.prepare import WriteRequest
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.typing import Columns, DeleteScope, IntoItems, IntoMetadata, IntoTxn, MetadataMerger, StoreLike
@@ -92,7 +92,7 @@ def stage_partitions(
     with operation("stage_partitions", options):
         target = target_of(store, dataset_uuid, factory)
         base = find_snapshot(target.store, target.uuid)
-        request = plan_update(
+        request = plan_dataset_update(
             target.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns
         )
         return _stage(target.store, request, data)
@@ -187,7 +187,7 @@ def commit_receipts(
             return DatasetMetadata.of(done)
         # An existing dataset has its own partition keys and index columns.
         columns = columns_of_new_dataset(staged) if base is None else ([], [])
-        request = plan_update(target.uuid, base, *columns, add_columns=add_columns)
+        request = plan_dataset_update(target.uuid, base, *columns, add_columns=add_columns)
         rules = update_options(delete_scope, base, on_conflict, txn)
         arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
         new = uncommitted(target.store, staged, base, rules)
@@ -274,7 +274,7 @@ def write_single_partition(
             raise InvalidType("The parameter `data` is not optional: give the rows of the partition.")
         target = target_of(store, dataset_uuid, factory)
         base = load_snapshot(target.store, target.uuid)
-        request = plan_update(target.uuid, base, partition_on, secondary_indices, df_serializer)
+        request = plan_dataset_update(target.uuid, base, partition_on, secondary_indices, df_serializer)
         return _stage(target.store, request, [data])
 
 
@@ -354,7 +354,7 @@ def commit_dataset(
             )
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
-        request = plan_update(target.uuid, base, partition_on, secondary_indices)
+        request = plan_dataset_update(target.uuid, base, partition_on, secondary_indices)
         rules = update_options(delete_scope, base, on_conflict)
         arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
         return target.committed(

@@ -22,7 +22,7 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.statistics import footer_statistics, load_statistics
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.arguments import column_names
+from kartothek_cube.core.write.plan import column_names
 from kartothek_cube.errors import InvalidRequest, Unsupported
 from kartothek_cube.typing import StoreLike
 

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.arrow.pandas import to_frame
-from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.change import Change, UndoPlan, check_undoable, old_places, restored_metadata
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
-from kartothek_cube.core.commit.undo_plan import UndoPlan, check_undoable, old_places, restored_metadata
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
@@ -38,7 +37,7 @@ from kartothek_cube.core.snapshots.time_travel import (
     states,
 )
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.errors import (
     CommitConflict,
     InvalidInput,

@@ -19,8 +19,8 @@ from kartothek_cube.core.metadata.snapshot import Snapshot, cube_columns, type_o
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.write.arguments import column_names
-from kartothek_cube.core.write.dataset_layout import DatasetLayout, dropped_columns, layout_of
+from kartothek_cube.core.write.layout import DatasetLayout, dropped_columns, layout_of
+from kartothek_cube.core.write.plan import column_names
 from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType, UnknownColumn
 from kartothek_cube.typing import Columns, StoreLike
 

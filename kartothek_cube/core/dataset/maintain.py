@@ -23,7 +23,7 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import Entries, built_indices, load_snapshot
 from kartothek_cube.core.stores.contract import check_key
-from kartothek_cube.core.write.arguments import column_names
+from kartothek_cube.core.write.plan import column_names
 from kartothek_cube.core.write.prepare import check_index_columns
 from kartothek_cube.errors import InvalidRequest
 from kartothek_cube.typing import StoreLike

@@ -9,15 +9,15 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.commit.commit import is_copy
 from kartothek_cube.core.commit.dataset_write import CommitOptions, StagedWrite, removed_labels
-from kartothek_cube.core.commit.staged_files import is_copy
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import as_items, elements_in
+from kartothek_cube.core.write.plan import receipts_of_files, with_index_values
 from kartothek_cube.core.write.prepare import Schemas, WriteRequest, check_final
-from kartothek_cube.core.write.receipt import Receipt
-from kartothek_cube.core.write.register_files import receipts_of_files, with_index_values
+from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.errors import InvalidInput
 
 __all__ = ["StagedPartitions", "columns_of_new_dataset", "flatten", "merge_staged", "uncommitted"]

@@ -28,8 +28,8 @@ from kartothek_cube.core.metadata.naming import is_data_key
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import find_snapshot
-from kartothek_cube.core.write.arguments import plan_new, plan_update
 from kartothek_cube.core.write.input_rows import as_rows
+from kartothek_cube.core.write.plan import plan_dataset_update, plan_new
 from kartothek_cube.core.write.prepare import WriteRequest, check_final, check_partition_columns, check_table_name
 from kartothek_cube.core.write.stage import dataset_schema
 from kartothek_cube.errors import InvalidInput, InvalidType
@@ -288,7 +288,7 @@ def update_dataset_from_dataframes(
         # First: a store that cannot commit would keep the files as garbage.
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
-        request = plan_update(
+        request = plan_dataset_update(
             target.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns
         )
         rules = update_options(delete_scope, base, on_conflict)

@@ -21,7 +21,7 @@ from kartothek_cube.core.snapshots.documents import read_document
 from kartothek_cube.core.snapshots.loader import is_visible, load_snapshot, needs_ledger
 from kartothek_cube.core.snapshots.time_travel import AsOf, load_snapshot_as_of
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.core.write.dataset_layout import DatasetLayout, layout_of
+from kartothek_cube.core.write.layout import DatasetLayout, layout_of
 from kartothek_cube.errors import UnknownColumn
 from kartothek_cube.typing import IntoPredicates, StoreLike, UserMetadata
 

@@ -24,8 +24,8 @@ from kartothek_cube.core.rows.search import partitions_with_keys
 from kartothek_cube.core.rows.source import MergeSource, SourceKeys, check_keys, check_no_nulls
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.arguments import column_names
 from kartothek_cube.core.write.input_rows import InputPartition, as_items, chunk_bytes, elements_in
+from kartothek_cube.core.write.plan import column_names
 from kartothek_cube.errors import CommitConflict, InvalidInput, UnknownColumn, Unsupported
 
 __all__ = [

@@ -18,11 +18,10 @@ from kartothek_cube.core.rows.edits import Found, RowEdit
 from kartothek_cube.core.runtime.executor import READ_FILES, Executor, map_files
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, layout_of
 from kartothek_cube.core.write.input_rows import InputPartition
+from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, layout_of
 from kartothek_cube.core.write.prepare import WriteRequest, prepare
-from kartothek_cube.core.write.receipt import PartitionRows, Receipt
-from kartothek_cube.core.write.stage import StageRequest, stage_part
+from kartothek_cube.core.write.stage import PartitionRows, Receipt, StageRequest, stage_part
 from kartothek_cube.errors import InvalidRequest, Unsupported
 
 __all__ = ["Match", "RewriteSpec", "Rewritten", "StoredFile", "find_matches", "rewrite_files", "rewrite_spec"]

@@ -20,10 +20,10 @@ from kartothek_cube.core.rows.report import RowsReport
 from kartothek_cube.core.rows.rewrite import Match, RewriteSpec, StoredFile, find_matches, rewrite_files
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.arguments import plan_update
 from kartothek_cube.core.write.input_rows import chunk_bytes
+from kartothek_cube.core.write.plan import plan_dataset_update
 from kartothek_cube.core.write.prepare import WriteRequest
-from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.errors import InvalidInput
 
 __all__ = [
@@ -209,7 +209,7 @@ def new_rows_request(plan: RowsPlan) -> WriteRequest:
     spec = plan.spec
     # As the verbs for cubes and for datasets write new files.
     serializer = None if spec.cube is None else AdaptiveParquetFormat()
-    return plan_update(spec.uuid, plan.base, serializer=serializer, sort_partitions_by=list(spec.sort_columns))
+    return plan_dataset_update(spec.uuid, plan.base, serializer=serializer, sort_partitions_by=list(spec.sort_columns))
 
 
 def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -27,7 +27,7 @@ from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import InputPartition, chunk_bytes
 from kartothek_cube.core.write.prepare import WriteRequest, prepare
-from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.core.write.stage import Receipt
 
 __all__ = ["MergeFiles", "SourceFile", "SourceFiles", "StagedSource", "WrittenFile", "stage_new_rows", "write_source"]
 

@@ -24,8 +24,8 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import partition_mask
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.arguments import check_serializer, layout_of_call
-from kartothek_cube.core.write.dataset_layout import DatasetLayout, layout_of
+from kartothek_cube.core.write.layout import DatasetLayout, layout_of
+from kartothek_cube.core.write.plan import check_serializer, layout_of_call
 from kartothek_cube.cube.arguments import chosen_members, partition_clauses, partition_conditions
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.members.discovery import cube_and_store, load_cube

@@ -20,7 +20,7 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, layout_of
+from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, layout_of
 from kartothek_cube.cube.cube import (
     KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
     Cube,

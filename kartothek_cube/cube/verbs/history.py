@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import join_names
 from kartothek_cube.core.arrow.pandas import to_frame
+from kartothek_cube.core.commit.change import UndoPlan
 from kartothek_cube.core.commit.commit import check_store_can_commit
-from kartothek_cube.core.commit.undo_plan import UndoPlan
 from kartothek_cube.core.dataset.history import (
     CreatedDataset,
     LacksCommit,

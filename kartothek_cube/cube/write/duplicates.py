@@ -17,7 +17,7 @@ from kartothek_cube.core.io.reader import FileRequest, open_rows
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.cube.write.prepare import DatasetWrite
 from kartothek_cube.errors import InvalidInput
 

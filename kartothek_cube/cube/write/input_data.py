@@ -16,7 +16,7 @@ from kartothek_cube.core.metadata.snapshot import (
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
 )
 from kartothek_cube.core.write.input_rows import chunk_bytes, is_lazy, is_stream, open_stream, stream_blocks
-from kartothek_cube.core.write.partitioner import refuse_derived
+from kartothek_cube.core.write.prepare import refuse_derived
 from kartothek_cube.cube.cube import KTK_CUBE_METADATA_SUPPRESS_INDEX_ON, Cube, require_cube
 from kartothek_cube.errors import InvalidInput, InvalidType
 

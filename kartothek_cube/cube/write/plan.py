@@ -18,8 +18,8 @@ from kartothek_cube.core.metadata.commit_log import Txn, is_applied
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.scan.plan import partition_mask
-from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, layout_of
-from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, layout_of
+from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.cube.arguments import check_dataset_ids, partition_clauses, partition_conditions
 from kartothek_cube.cube.cube import Cube, get_payload_subset
 from kartothek_cube.cube.members.consistency import DatasetInfo, check_infos, check_members, infos_of

@@ -16,12 +16,10 @@ from kartothek_cube.core.io.formats import AdaptiveParquetFormat, FileFormat
 from kartothek_cube.core.metadata.index import index_type
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, data_key, index_key
 from kartothek_cube.core.stores.contract import check_key
-from kartothek_cube.core.write.arguments import layout_of_call
-from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout
-from kartothek_cube.core.write.partitioner import split_rows
-from kartothek_cube.core.write.prepare import check_partition_types
-from kartothek_cube.core.write.receipt import PartitionRows
-from kartothek_cube.core.write.stage import StageRequest, dataset_schema
+from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout
+from kartothek_cube.core.write.plan import layout_of_call
+from kartothek_cube.core.write.prepare import check_partition_types, split_rows
+from kartothek_cube.core.write.stage import PartitionRows, StageRequest, dataset_schema
 from kartothek_cube.cube.cube import KTK_CUBE_COMPRESSION, Cube, get_payload_subset, visible_columns
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 

@@ -20,8 +20,7 @@ from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import chunk_bytes
-from kartothek_cube.core.write.receipt import PartitionRows, Receipt
-from kartothek_cube.core.write.stage import Drained, Staging, stage_parts, stage_together
+from kartothek_cube.core.write.stage import Drained, PartitionRows, Receipt, Staging, stage_parts, stage_together
 from kartothek_cube.cube.write.duplicates import check_duplicates
 from kartothek_cube.cube.write.input_data import Block, InputData, check_has_blocks, concat
 from kartothek_cube.cube.write.plan import CubeWrite, check_not_empty, check_stays_filled

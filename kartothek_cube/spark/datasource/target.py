@@ -22,10 +22,10 @@ from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.snapshots.time_travel import check_as_of, load_snapshot_as_of
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.core.write.arguments import plan_new, plan_update
-from kartothek_cube.core.write.delete_scope import parse_scope
+from kartothek_cube.core.write.layout import parse_scope
+from kartothek_cube.core.write.plan import plan_dataset_update, plan_new
 from kartothek_cube.core.write.prepare import Schemas, WriteRequest
-from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.members.discovery import cube_of, other_cubes, read_members, valid_cube
 from kartothek_cube.cube.verbs.build import existing_for_build
@@ -203,7 +203,9 @@ def _plan_dataset(write: SourceWrite, store: Store) -> DatasetWritePlan:
         encoding = "msgpack" if base.is_msgpack else "json"
         request = plan_new(uuid, base, list(keys), list(indices), overwrite=True, storage_format=encoding)
     else:
-        request = plan_update(uuid, base, list(options.partition_on or ()), list(options.secondary_indices or ()))
+        request = plan_dataset_update(
+            uuid, base, list(options.partition_on or ()), list(options.secondary_indices or ())
+        )
     schemas = checked_schemas(request, options.table, write.schema)
     stored = schemas.tables[options.table]
     typed = pa.schema([stored.field(f.name) if f.name not in request.partition_on else f for f in write.schema])

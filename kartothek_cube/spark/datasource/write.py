@@ -17,7 +17,7 @@ from kartothek_cube.core.metadata.commit_log import Txn, is_applied, parse_txn
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.stores.open import open_store, store_factory
-from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, Unsupported
 from kartothek_cube.spark.actions import decode_error, encode_error, task_errors
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid

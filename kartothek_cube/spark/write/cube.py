@@ -19,7 +19,7 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented, store_factory
-from kartothek_cube.core.write.dataset_layout import NO_LAYOUT
+from kartothek_cube.core.write.layout import NO_LAYOUT
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.members.discovery import cube_and_store, load_cube
 from kartothek_cube.cube.verbs.build import existing_for_build

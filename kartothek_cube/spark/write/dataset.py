@@ -29,10 +29,9 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.stores.open import store_factory
-from kartothek_cube.core.write.arguments import plan_new, plan_update
 from kartothek_cube.core.write.input_rows import InputPartition
-from kartothek_cube.core.write.partitioner import derived_in
-from kartothek_cube.core.write.prepare import WriteRequest, prepare
+from kartothek_cube.core.write.plan import plan_dataset_update, plan_new
+from kartothek_cube.core.write.prepare import WriteRequest, derived_in, prepare
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.spark.actions import Job
 from kartothek_cube.spark.session import cores, session_by_keyword, session_of, shown
@@ -306,7 +305,7 @@ def update_dataset_from_spark(
             raise InvalidType(
                 f"Unexpected table in dataset {source.uuid!r}: it has the table {tables[0]!r}, not {table!r}."
             )
-        request = plan_update(
+        request = plan_dataset_update(
             source.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns
         )
         arguments = metadata_arguments(metadata, metadata_merger, source.uuid)

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
 from kartothek_cube.core.arguments import check_flag
-from kartothek_cube.core.write.dataset_layout import DatasetLayout
-from kartothek_cube.core.write.partitioner import DerivedColumn
+from kartothek_cube.core.write.layout import DatasetLayout
+from kartothek_cube.core.write.prepare import DerivedColumn
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn, Unsupported
 from kartothek_cube.spark.tasks import TASKS_PER_CORE
 from kartothek_cube.spark.write.rows import Rows

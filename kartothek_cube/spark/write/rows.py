@@ -15,8 +15,7 @@ from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import InputPartition
 from kartothek_cube.core.write.prepare import Schemas, WriteRequest, check_final, prepare
-from kartothek_cube.core.write.receipt import PartitionRows, Receipt
-from kartothek_cube.core.write.stage import StageRequest, dataset_schema
+from kartothek_cube.core.write.stage import PartitionRows, Receipt, StageRequest, dataset_schema
 from kartothek_cube.cube.write.prepare import DatasetWrite, check_no_nulls, check_repeated, prepare_parts
 from kartothek_cube.cube.write.staging import stage_table
 

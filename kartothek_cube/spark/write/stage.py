@@ -17,8 +17,7 @@ from kartothek_cube.core.runtime.options import current_options, options
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.core.write.receipt import Receipt
-from kartothek_cube.core.write.stage import bounded_groups, stage_stream
+from kartothek_cube.core.write.stage import Receipt, bounded_groups, stage_stream
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KartothekCubeError, Unsupported
 from kartothek_cube.spark.actions import Job, collect, decode_error, encode_error, task_errors
 from kartothek_cube.spark.python_worker import spilling_beside_spark, tuned_worker

@@ -28,7 +28,7 @@ from kartothek_cube.api.dataset import (
     verify_dataset,
 )
 from kartothek_cube.core.commit import commit as commit_module
-from kartothek_cube.core.commit.group_commit import PendingCommit
+from kartothek_cube.core.commit.commit import PendingCommit
 from kartothek_cube.core.io.parquet import read_columns
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.commit_log import chain_of

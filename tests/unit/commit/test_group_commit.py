@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kartothek_cube.core.commit.commit import commit_change
-from kartothek_cube.core.commit.group_commit import PendingCommit, _queues, group_commit
+from kartothek_cube.core.commit.commit import PendingCommit, _queues, commit_change, group_commit
 from kartothek_cube.core.metadata.history_entry import history_key
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.runtime.options import options

@@ -30,7 +30,7 @@ from kartothek_cube.core.metadata.naming import schema_key
 from kartothek_cube.core.metadata.snapshot import parse_common_metadata
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.local import MemoryStore
-from kartothek_cube.core.write.dataset_layout import dropped_columns
+from kartothek_cube.core.write.layout import dropped_columns
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, UnknownColumn
 
 UUID = "uuid"

@@ -46,7 +46,7 @@ from kartothek_cube.core.metadata.document import LAYOUT_KEY
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import check_as_of, load_snapshot_as_of
 from kartothek_cube.core.stores.local import MemoryStore
-from kartothek_cube.core.write.dataset_layout import layout_of
+from kartothek_cube.core.write.layout import layout_of
 from kartothek_cube.errors import (
     CorruptDocument,
     InvalidInput,

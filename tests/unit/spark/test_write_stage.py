@@ -18,7 +18,7 @@ from kartothek_cube import Cube, open_store
 from kartothek_cube.core.arrow.keys import pack_one
 from kartothek_cube.core.kartothek.serializers import ParquetSerializer
 from kartothek_cube.core.runtime.options import current_options, options
-from kartothek_cube.core.write.arguments import plan_update
+from kartothek_cube.core.write.plan import plan_dataset_update as plan_update
 from kartothek_cube.cube.write.plan import plan_build
 from kartothek_cube.errors import InvalidInput, Unsupported
 from kartothek_cube.spark.write import blocks as blocks_module

@@ -11,7 +11,7 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.keys import IntArray, group_starts, pack_one, ranks, z_order_keys
 from kartothek_cube.core.io.reader import UNKNOWN, Clustering, FileFigures, SortRange
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
-from kartothek_cube.core.write.arguments import column_names
+from kartothek_cube.core.write.plan import column_names
 from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn, Unsupported
 
 __all__ = [

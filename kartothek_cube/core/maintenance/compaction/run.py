@@ -47,9 +47,15 @@ from kartothek_cube.core.runtime.options import options as overrides
 from kartothek_cube.core.scan.execute import stream_tables
 from kartothek_cube.core.scan.plan import ScanTask, check_predicate_columns, conjunction_masks, indices_for
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout
-from kartothek_cube.core.write.receipt import PartitionRows, Receipt
-from kartothek_cube.core.write.stage import StageRequest, bounded_groups, stage_part, stage_stream
+from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout
+from kartothek_cube.core.write.stage import (
+    PartitionRows,
+    Receipt,
+    StageRequest,
+    bounded_groups,
+    stage_part,
+    stage_stream,
+)
 from kartothek_cube.errors import InvalidRequest
 
 __all__ = ["Compaction", "MergeSpec", "plan_files", "run_compaction", "selected_partitions"]

@@ -24,7 +24,7 @@ from kartothek_cube.core.metadata.snapshot import (
 from kartothek_cube.core.snapshots.documents import StoredDocument, document_keys, find_document
 from kartothek_cube.core.snapshots.loader import load_state, needs_ledger, resolve_document
 from kartothek_cube.core.stores.contract import Entry, Store
-from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, dropped_columns, layout_of
+from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, dropped_columns, layout_of
 from kartothek_cube.errors import DatasetNotFound, KartothekCubeError, KeyNotFound, Unsupported
 
 __all__ = ["DAMAGE", "Inspection", "documents_of", "inspect_dataset", "seen_document"]

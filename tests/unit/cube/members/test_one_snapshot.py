@@ -27,8 +27,7 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.core.commit import commit as core_commit
-from kartothek_cube.core.commit.commit import commit_change
-from kartothek_cube.core.commit.group_commit import PendingCommit
+from kartothek_cube.core.commit.commit import PendingCommit, commit_change
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, LEDGER_KEY, MARK_KEY, Txn, ledger_of, pending_mark
