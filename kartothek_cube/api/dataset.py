@@ -57,10 +57,10 @@ if TYPE_CHECKING:
         validate_compatible,
         validate_shared_columns,
     )
-    from kartothek_cube.core.maintenance.compaction.report import CompactionPlan, CompactionReport
-    from kartothek_cube.core.maintenance.garbage.report import GarbageReport
-    from kartothek_cube.core.maintenance.verify.report import Finding, VerifyReport
-    from kartothek_cube.core.rows.report import RowsReport
+    from kartothek_cube.core.maintenance.compaction_plan import CompactionPlan, CompactionReport
+    from kartothek_cube.core.maintenance.garbage import GarbageReport
+    from kartothek_cube.core.maintenance.inspection import Finding, VerifyReport
+    from kartothek_cube.core.rows.edits import RowsReport
     from kartothek_cube.core.write.layout import DatasetLayout
     from kartothek_cube.core.write.prepare import day, month, year
     from kartothek_cube.cube.verbs.compact import compact_dataset
@@ -167,18 +167,18 @@ else:
                 "validate_compatible",
                 "validate_shared_columns",
             ],
-            "core.maintenance.compaction.report": [
+            "core.maintenance.compaction_plan": [
                 "CompactionPlan",
                 "CompactionReport",
             ],
-            "core.maintenance.garbage.report": [
+            "core.maintenance.garbage": [
                 "GarbageReport",
             ],
-            "core.maintenance.verify.report": [
+            "core.maintenance.inspection": [
                 "Finding",
                 "VerifyReport",
             ],
-            "core.rows.report": [
+            "core.rows.edits": [
                 "RowsReport",
             ],
             "core.write.layout": [

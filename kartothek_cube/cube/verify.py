@@ -12,10 +12,9 @@ import numpy as np
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.keys import IntArray, pack
 from kartothek_cube.core.io.reader import FileRequest, open_rows
-from kartothek_cube.core.maintenance.statistics import Hashes, row_hashes
-from kartothek_cube.core.maintenance.verify.inspection import DAMAGE
-from kartothek_cube.core.maintenance.verify.report import Finding, Severity
-from kartothek_cube.core.maintenance.verify.rows import piece_bytes
+from kartothek_cube.core.maintenance.hashing import Hashes, row_hashes
+from kartothek_cube.core.maintenance.inspection import DAMAGE, Finding, Severity
+from kartothek_cube.core.maintenance.verify_checks import piece_bytes
 from kartothek_cube.core.metadata.commit_log import Commit
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import (

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from kartothek_cube.core.commit.change import OnConflict
 from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS
-from kartothek_cube.core.maintenance.compaction.report import CompactionReport
-from kartothek_cube.core.maintenance.garbage.report import GarbageReport
+from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS, CompactionReport
+from kartothek_cube.core.maintenance.garbage import GarbageReport
 from kartothek_cube.core.metadata.commit_log import parse_txn
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation

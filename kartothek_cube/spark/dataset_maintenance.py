@@ -14,11 +14,10 @@ from kartothek_cube.core.dataset.rows import delete_rows_on
 from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
-from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS
-from kartothek_cube.core.maintenance.compaction.report import CompactionReport
-from kartothek_cube.core.maintenance.garbage.report import GarbageReport
+from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS, CompactionReport
+from kartothek_cube.core.maintenance.garbage import GarbageReport
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
-from kartothek_cube.core.rows.report import RowsReport
+from kartothek_cube.core.rows.edits import RowsReport
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store

@@ -31,7 +31,7 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
     verify_dataset,
 )
-from kartothek_cube.core.maintenance.garbage.run import tracked_keys
+from kartothek_cube.core.maintenance.garbage import tracked_keys
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.metadata.tag import tag_key
 from kartothek_cube.core.snapshots.loader import load_snapshot

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from kartothek_cube.core.commit import change as apply
 from kartothek_cube.core.commit import commit, cube_writes
 from kartothek_cube.core.commit import commit as staged_files
-from kartothek_cube.core.maintenance.garbage import run as garbage
+from kartothek_cube.core.maintenance import garbage
 from kartothek_cube.core.snapshots import time_travel as tagging
 from kartothek_cube.core.stores.contract import WRITES, Listing, StoreView
 from kartothek_cube.core.stores.local import MemoryStore

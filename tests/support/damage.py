@@ -18,7 +18,7 @@ from kartothek_cube.core.metadata.naming import document_key
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kartothek_cube.core.maintenance.verify.report import VerifyReport
+    from kartothek_cube.core.maintenance.inspection import VerifyReport
     from kartothek_cube.core.stores.contract import Store
 
 UUID = "uuid"

@@ -32,7 +32,7 @@ def command(session: Session, new_name: str, dataset: str | None, dry_run: bool,
     Each dataset is copied inside the store, then its original is deleted; the seed comes last. If
     that is interrupted, call it again. Histories begin anew, tags stay.
     """
-    from kartothek_cube.core.maintenance.rename import rename_dataset
+    from kartothek_cube.core.maintenance.copy import rename_dataset
 
     with working(session):
         loaded = load_cube(session)
@@ -65,7 +65,7 @@ def new_uuids(loaded: LoadedCube, new_name: str, dataset: str | None) -> dict[st
 
 def _check_free(loaded: LoadedCube, names: Mapping[str, str], prefix: str | None) -> None:
     """Raise for a name that is taken, unless by an interrupted call of the same renaming."""
-    from kartothek_cube.core.maintenance.rename import is_nearly_renamed
+    from kartothek_cube.core.maintenance.copy import is_nearly_renamed
     from kartothek_cube.core.snapshots.loader import is_visible
     from kartothek_cube.cube.members.discovery import read_members, valid_cube
     from kartothek_cube.errors import KartothekCubeError

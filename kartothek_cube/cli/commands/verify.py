@@ -43,7 +43,7 @@ def with_commands(report: VerifyReport, prefix: str) -> VerifyReport:
 
 
 def _mend(finding: Finding, prefix: str) -> str:
-    from kartothek_cube.core.maintenance.verify.indices import rebuild
+    from kartothek_cube.core.maintenance.verify_checks import rebuild
 
     name, column = finding.dataset.removeprefix(f"{prefix}++"), finding.column
     # Commands name datasets of the cube, so a finding of the cube itself keeps its call.

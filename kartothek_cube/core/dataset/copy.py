@@ -6,7 +6,7 @@ from kartothek_cube.core.arguments import check_flag
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.maintenance.copy import copy_dataset as run_copy
-from kartothek_cube.core.maintenance.rename import rename_dataset as run_rename
+from kartothek_cube.core.maintenance.copy import rename_dataset as run_rename
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation

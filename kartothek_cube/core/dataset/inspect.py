@@ -18,7 +18,7 @@ from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.expressions.predicates import parse_predicates
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.kartothek.factory import DatasetFactory
-from kartothek_cube.core.maintenance.statistics import Hashes, row_group_table, row_hashes, total_hash
+from kartothek_cube.core.maintenance.hashing import Hashes, row_group_table, row_hashes, total_hash
 from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX, SINGLE_TABLE
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
 from kartothek_cube.core.runtime.options import Overrides

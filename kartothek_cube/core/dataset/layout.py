@@ -14,7 +14,7 @@ from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.io.formats import CODECS
 from kartothek_cube.core.io.reader import Clustering
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.maintenance.compaction.clustering import check_columns
+from kartothek_cube.core.maintenance.compaction_plan import check_columns
 from kartothek_cube.core.metadata.snapshot import Snapshot, cube_columns, type_of_column
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation

@@ -12,12 +12,11 @@ from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
-from kartothek_cube.core.maintenance.convert import convert_document
-from kartothek_cube.core.maintenance.delete import delete_dataset as run_deletion
-from kartothek_cube.core.maintenance.garbage.report import GarbageReport
-from kartothek_cube.core.maintenance.garbage.run import collect_garbage
-from kartothek_cube.core.maintenance.verify.report import VerifyReport, report_of
-from kartothek_cube.core.maintenance.verify.run import verify, verify_rows
+from kartothek_cube.core.maintenance.copy import convert_document
+from kartothek_cube.core.maintenance.copy import delete_dataset as run_deletion
+from kartothek_cube.core.maintenance.garbage import GarbageReport, collect_garbage
+from kartothek_cube.core.maintenance.inspection import VerifyReport, report_of
+from kartothek_cube.core.maintenance.verify import verify, verify_rows
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation

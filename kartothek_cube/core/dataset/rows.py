@@ -18,7 +18,18 @@ from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.dataset.reference import DatasetRef, target_of
 from kartothek_cube.core.expressions.predicates import Predicates, columns_of, is_null, parse_predicates
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.rows.edits import DeleteRows, MergeRows, RowEdit, UpdateRows, Values, WhenMatched
+from kartothek_cube.core.rows.edits import (
+    DeleteRows,
+    MergeRows,
+    RewriteSpec,
+    RowEdit,
+    RowsReport,
+    StoredFile,
+    UpdateRows,
+    Values,
+    WhenMatched,
+    rewrite_spec,
+)
 from kartothek_cube.core.rows.merge import (
     WhenNotMatched,
     check_same_source,
@@ -27,8 +38,6 @@ from kartothek_cube.core.rows.merge import (
     plan_merge,
     with_source_types,
 )
-from kartothek_cube.core.rows.report import RowsReport
-from kartothek_cube.core.rows.rewrite import RewriteSpec, StoredFile, rewrite_spec
 from kartothek_cube.core.rows.run import RowsPlan, StagedRows, check_seed_stays, dry_report, plan_rows, stage_rows
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides

@@ -15,9 +15,15 @@ from kartothek_cube.core.commit.dataset_write import stage_data
 from kartothek_cube.core.expressions.predicates import Mask
 from kartothek_cube.core.io.formats import AdaptiveParquetFormat
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.rows.edits import RowEdit
-from kartothek_cube.core.rows.report import RowsReport
-from kartothek_cube.core.rows.rewrite import Match, RewriteSpec, StoredFile, find_matches, rewrite_files
+from kartothek_cube.core.rows.edits import (
+    Match,
+    RewriteSpec,
+    RowEdit,
+    RowsReport,
+    StoredFile,
+    find_matches,
+    rewrite_files,
+)
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import chunk_bytes

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.display import show_bytes
-from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS, cell_order, neighbours
-from kartothek_cube.core.maintenance.verify.indices import rebuild
-from kartothek_cube.core.maintenance.verify.report import SEVERITIES, Finding, Severity, alike
+from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS, cell_order, neighbours
+from kartothek_cube.core.maintenance.inspection import SEVERITIES, Finding, Severity, alike
+from kartothek_cube.core.maintenance.verify_checks import rebuild
 from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube
 from kartothek_cube.cube.report.facts import Advice
 from kartothek_cube.cube.report.measure import CubeStatistics

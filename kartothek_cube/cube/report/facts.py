@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from kartothek_cube.core.display import ChangeCounts, ChangedRow
-from kartothek_cube.core.maintenance.verify.report import Severity
+from kartothek_cube.core.maintenance.inspection import Severity
 from kartothek_cube.core.metadata.statistics import ColumnRange
 
 __all__ = [

@@ -18,7 +18,7 @@ from kartothek_cube.core.display import (
     show_count,
     table,
 )
-from kartothek_cube.core.maintenance.verify.report import SEVERITIES
+from kartothek_cube.core.maintenance.inspection import SEVERITIES
 from kartothek_cube.cube.report.charts import STYLE, bar, heat_figure, histogram_table, ranges_details, sparkline
 from kartothek_cube.cube.report.facts import Advice, DatasetFacts, IndexFacts, ReportFacts
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kartothek_cube.core.commit.cube_writes import finish_stopped_writes
-from kartothek_cube.core.maintenance.garbage.report import GarbageReport
-from kartothek_cube.core.maintenance.garbage.run import GarbageScope, sweep, tracked_keys
+from kartothek_cube.core.maintenance.garbage import GarbageReport, GarbageScope, sweep, tracked_keys
 from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import THREADS, Executor

@@ -13,10 +13,16 @@ from kartothek_cube.core.expressions.predicates import Mask, parse_predicates
 from kartothek_cube.core.io.formats import FileFormat, ParquetFormat
 from kartothek_cube.core.io.reader import Clustering
 from kartothek_cube.core.kartothek.factory import DatasetFactory
-from kartothek_cube.core.maintenance.compaction.clustering import check_clustering, check_columns, has_columns
-from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS, cell_order, check_target_rows
-from kartothek_cube.core.maintenance.compaction.report import CompactionReport
-from kartothek_cube.core.maintenance.compaction.run import Compaction, plan_files, run_compaction, selected_partitions
+from kartothek_cube.core.maintenance.compaction import Compaction, plan_files, run_compaction, selected_partitions
+from kartothek_cube.core.maintenance.compaction_plan import (
+    TARGET_ROWS,
+    CompactionReport,
+    cell_order,
+    check_clustering,
+    check_columns,
+    check_target_rows,
+    has_columns,
+)
 from kartothek_cube.core.metadata.snapshot import Snapshot, cube_columns
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides

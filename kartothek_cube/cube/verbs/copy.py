@@ -12,13 +12,15 @@ from dataclasses import replace
 from kartothek_cube.core.arguments import converter_str, converter_str_set_optional
 from kartothek_cube.core.commit.commit import check_store_can_commit, prepare_commit
 from kartothek_cube.core.commit.cube_writes import give_up, settle_committed, swap_or_give_up
-from kartothek_cube.core.maintenance.copied_tags import check_tags, joined_tags, put_tags
 from kartothek_cube.core.maintenance.copy import (
     PreparedCopy,
     as_part,
+    check_tags,
     copy_files,
+    joined_tags,
     prepare_copy,
     publish_copy,
+    put_tags,
     withdraw_copy,
 )
 from kartothek_cube.core.metadata.commit_log import CubeCommit

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.maintenance.delete import (
+from kartothek_cube.core.maintenance.copy import (
     Deletion,
     abort_pending_in,
     find_deletion,

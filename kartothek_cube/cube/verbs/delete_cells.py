@@ -6,7 +6,7 @@ from kartothek_cube.core.arguments import check_flag, converter_str_set_optional
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
 from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.expressions.conditions import Conjunction
-from kartothek_cube.core.rows.report import RowsReport
+from kartothek_cube.core.rows.edits import RowsReport
 from kartothek_cube.core.rows.run import dry_report, stage_rows
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides, current_options

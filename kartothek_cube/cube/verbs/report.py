@@ -17,7 +17,7 @@ from kartothek_cube.core.arguments import check_flag, pluralize
 from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.display import changed_rows
 from kartothek_cube.core.io.reader import file_rows
-from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection
+from kartothek_cube.core.maintenance.inspection import DAMAGE, Inspection
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.statistics import column_ranges
 from kartothek_cube.core.runtime.executor import map_files

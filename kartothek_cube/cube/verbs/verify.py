@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kartothek_cube.core.arguments import check_flag
-from kartothek_cube.core.maintenance.verify.report import Counts, VerifyReport, report_of
-from kartothek_cube.core.maintenance.verify.run import VerifyPass, verify, verify_rows
+from kartothek_cube.core.maintenance.inspection import Counts, VerifyReport, report_of
+from kartothek_cube.core.maintenance.verify import VerifyPass, verify, verify_rows
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, check_uuid
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads

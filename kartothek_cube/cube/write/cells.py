@@ -17,11 +17,9 @@ from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.expressions.conditions import C, Condition
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.rows.edits import MergeRows
+from kartothek_cube.core.rows.edits import MergeRows, MergeSource, rewrite_spec
 from kartothek_cube.core.rows.merge import MergeRules, plan_merge
-from kartothek_cube.core.rows.rewrite import rewrite_spec
 from kartothek_cube.core.rows.run import RowsPlan, StagedRows, check_seed_stays, stored_files
-from kartothek_cube.core.rows.source import MergeSource
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import chunk_bytes

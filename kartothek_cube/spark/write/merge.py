@@ -19,29 +19,32 @@ from kartothek_cube.core.dataset.reference import target_of
 from kartothek_cube.core.dataset.rows import run_rows
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.rows.edits import WhenMatched
+from kartothek_cube.core.rows.edits import (
+    MergeSource,
+    RewriteSpec,
+    RowsReport,
+    WhenMatched,
+    check_keys,
+    check_no_nulls,
+    rewrite_spec,
+)
 from kartothek_cube.core.rows.merge import (
+    MergeFiles,
     MergeRules,
+    SourceFiles,
+    StagedSource,
     WhenNotMatched,
+    WrittenFile,
     check_partition_values,
     merge_rules,
     plan_merge,
     source_schema,
+    stage_new_rows,
     typed_rows,
     with_source_types,
-)
-from kartothek_cube.core.rows.report import RowsReport
-from kartothek_cube.core.rows.rewrite import RewriteSpec, rewrite_spec
-from kartothek_cube.core.rows.run import RowsPlan, StagedRows, new_rows_request, stage_rows
-from kartothek_cube.core.rows.source import MergeSource, check_keys, check_no_nulls
-from kartothek_cube.core.rows.source_files import (
-    MergeFiles,
-    SourceFiles,
-    StagedSource,
-    WrittenFile,
-    stage_new_rows,
     write_source,
 )
+from kartothek_cube.core.rows.run import RowsPlan, StagedRows, new_rows_request, stage_rows
 from kartothek_cube.core.runtime.executor import Executor, map_in_threads
 from kartothek_cube.core.runtime.options import Overrides, current_options
 from kartothek_cube.core.runtime.telemetry import operation

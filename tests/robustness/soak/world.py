@@ -17,7 +17,7 @@ from kartothek_cube.core.commit import change as apply
 from kartothek_cube.core.commit import commit, cube_writes
 from kartothek_cube.core.commit import commit as group_commit
 from kartothek_cube.core.commit import commit as staged_files
-from kartothek_cube.core.maintenance.garbage import run as garbage
+from kartothek_cube.core.maintenance import garbage
 from kartothek_cube.core.metadata import naming
 from kartothek_cube.core.snapshots import time_travel
 from kartothek_cube.core.stores import local as memory

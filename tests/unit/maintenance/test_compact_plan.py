@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.io.reader import FileFigures
-from kartothek_cube.core.maintenance.compaction.plan import (
+from kartothek_cube.core.maintenance.compaction_plan import (
     CellOrder,
+    CompactionReport,
     Overlay,
     cell_order,
     check_target_rows,
@@ -26,7 +27,6 @@ from kartothek_cube.core.maintenance.compaction.plan import (
     plan_compaction,
     whole_partitions,
 )
-from kartothek_cube.core.maintenance.compaction.report import CompactionReport
 from kartothek_cube.core.metadata.document import Document, PartitionColumns
 from kartothek_cube.core.metadata.snapshot import make_snapshot
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType

@@ -19,7 +19,7 @@ from kartothek_cube.api.dataset import (
     undo,
     update_dataset_from_dataframes,
 )
-from kartothek_cube.core.maintenance.garbage.report import STATE, TAGGED, UNNAMED
+from kartothek_cube.core.maintenance.garbage import STATE, TAGGED, UNNAMED
 from kartothek_cube.core.metadata.tag import is_state_key, is_tag_object, tag_key
 from kartothek_cube.core.snapshots import time_travel as tagging
 from kartothek_cube.core.snapshots.loader import load_snapshot

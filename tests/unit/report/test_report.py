@@ -28,9 +28,9 @@ from kartothek_cube import (
     remove_partitions,
 )
 from kartothek_cube.core.display import show_count
-from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS
-from kartothek_cube.core.maintenance.verify.indices import rebuild
-from kartothek_cube.core.maintenance.verify.report import Counts, Finding, report_of
+from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS
+from kartothek_cube.core.maintenance.inspection import Counts, Finding, report_of
+from kartothek_cube.core.maintenance.verify_checks import rebuild
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.cube.report.advice import advice_of

@@ -18,7 +18,7 @@ from kartothek_cube.api.dataset import (
     update_rows,
 )
 from kartothek_cube.core.arrow.keys import KeyIndex, take_chunked, take_rows
-from kartothek_cube.core.rows.source import MergeSource
+from kartothek_cube.core.rows.edits import MergeSource
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType
 
 

@@ -25,11 +25,14 @@ from kartothek_cube.core.io.reader import (
     format_like,
     read_rows,
 )
-from kartothek_cube.core.maintenance.compaction.clustering import cut_rows
-from kartothek_cube.core.maintenance.compaction.plan import (
+from kartothek_cube.core.maintenance.compaction_plan import (
     TARGET_ROWS,
     CellOrder,
+    CompactionPlan,
+    CompactionReport,
+    Merge,
     Overlay,
+    cut_rows,
     files_to_compare,
     neighbours,
     newest_cells,
@@ -38,7 +41,6 @@ from kartothek_cube.core.maintenance.compaction.plan import (
     plan_compaction,
     whole_partitions,
 )
-from kartothek_cube.core.maintenance.compaction.report import CompactionPlan, CompactionReport, Merge
 from kartothek_cube.core.metadata.document import DROPPED_KEY
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files, map_in_threads
@@ -57,8 +59,6 @@ from kartothek_cube.core.write.stage import (
     stage_stream,
 )
 from kartothek_cube.errors import InvalidRequest
-
-__all__ = ["Compaction", "MergeSpec", "plan_files", "run_compaction", "selected_partitions"]
 
 # Shares of the bytes in flight: rows that are read, rows that wait for their row group, rows that
 # are encoded, and encoded bytes.

@@ -21,8 +21,6 @@ from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import Unsupported
 
-__all__ = ["ROW_GROUP_SCHEMA", "Hashes", "row_group_table", "row_hashes", "total_hash"]
-
 # --- hashes of rows: pure -------------------------------------------------------------------------
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
