@@ -49,12 +49,14 @@ if TYPE_CHECKING:
         update_cube,
         verify_cube,
     )
-    from kartothek_cube.core.dataset.changes import read_dataset_changes
-    from kartothek_cube.core.dataset.file_statistics import build_statistics
-    from kartothek_cube.core.dataset.inspect import list_datasets
-    from kartothek_cube.core.dataset.layout import drop_columns, set_layout
+    from kartothek_cube.core.dataset.history import (
+        drop_dataset_tag,
+        list_dataset_tags,
+        read_dataset_changes,
+        tag_dataset,
+    )
+    from kartothek_cube.core.dataset.maintain import build_statistics, drop_columns, list_datasets, set_layout
     from kartothek_cube.core.dataset.rows import delete_rows, merge_dataset, update_rows
-    from kartothek_cube.core.dataset.tags import drop_dataset_tag, list_dataset_tags, tag_dataset
     from kartothek_cube.core.runtime.options import Progress, options
     from kartothek_cube.core.stores.open import open_store
     from kartothek_cube.engines.verbs import connect, scan_cube, scan_dataset
@@ -103,28 +105,22 @@ else:
                 "update_cube",
                 "verify_cube",
             ],
-            "core.dataset.changes": [
+            "core.dataset.history": [
+                "drop_dataset_tag",
+                "list_dataset_tags",
                 "read_dataset_changes",
+                "tag_dataset",
             ],
-            "core.dataset.file_statistics": [
+            "core.dataset.maintain": [
                 "build_statistics",
-            ],
-            "core.dataset.inspect": [
-                "list_datasets",
-            ],
-            "core.dataset.layout": [
                 "drop_columns",
+                "list_datasets",
                 "set_layout",
             ],
             "core.dataset.rows": [
                 "delete_rows",
                 "merge_dataset",
                 "update_rows",
-            ],
-            "core.dataset.tags": [
-                "drop_dataset_tag",
-                "list_dataset_tags",
-                "tag_dataset",
             ],
             "core.runtime.options": [
                 "Progress",

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from pyarrow import Schema, Table
 
     from kartothek_cube.core.expressions.conditions import Condition, Conjunction
-    from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
-    from kartothek_cube.core.kartothek.factory import DatasetFactory
+    from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
     from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
     from kartothek_cube.core.metadata.commit_log import Txn
     from kartothek_cube.core.stores.contract import Store
@@ -35,7 +34,7 @@ else:
     Schema = _later("pyarrow", "Schema")
     Table = _later("pyarrow", "Table")
     DatasetMetadata = _later("kartothek_cube.core.kartothek.dataset_metadata", "DatasetMetadata")
-    DatasetFactory = _later("kartothek_cube.core.kartothek.factory", "DatasetFactory")
+    DatasetFactory = _later("kartothek_cube.core.kartothek.dataset_metadata", "DatasetFactory")
     SchemaWrapper = _later("kartothek_cube.core.kartothek.schema_wrapper", "SchemaWrapper")
     Txn = _later("kartothek_cube.core.metadata.commit_log", "Txn")
     Store = _later("kartothek_cube.core.stores.contract", "Store")

@@ -5,26 +5,32 @@ from typing import TYPE_CHECKING
 from kartothek_cube.core.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from kartothek_cube.core.dataset.changes import read_dataset_changes
-    from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
-    from kartothek_cube.core.dataset.distributed import (
-        commit_dataset,
-        commit_receipts,
-        stage_partitions,
-        write_single_partition,
+    from kartothek_cube.core.dataset.history import (
+        drop_dataset_tag,
+        history,
+        list_dataset_tags,
+        read_dataset_changes,
+        tag_dataset,
+        undo,
     )
-    from kartothek_cube.core.dataset.file_statistics import build_statistics
-    from kartothek_cube.core.dataset.history import history, undo
-    from kartothek_cube.core.dataset.inspect import collect_dataset_metadata, hash_dataset, list_datasets
-    from kartothek_cube.core.dataset.layout import drop_columns, set_layout
     from kartothek_cube.core.dataset.maintain import (
         build_dataset_indices,
+        build_statistics,
+        collect_dataset_metadata,
         convert_metadata_format,
+        copy_dataset,
         delete_dataset,
+        drop_columns,
         garbage_collect_dataset,
+        hash_dataset,
+        list_datasets,
+        rename_dataset,
+        set_layout,
         verify_dataset,
     )
     from kartothek_cube.core.dataset.read import (
+        ScanPlan,
+        plan_table_scan,
         read_dataset_as_dataframes,
         read_dataset_as_dataframes__iterator,
         read_table,
@@ -32,21 +38,28 @@ if TYPE_CHECKING:
         stream_table,
     )
     from kartothek_cube.core.dataset.rows import delete_rows, merge_dataset, update_rows
-    from kartothek_cube.core.dataset.scan_plan import ScanPlan, plan_table_scan
-    from kartothek_cube.core.dataset.staged_partitions import StagedPartitions
-    from kartothek_cube.core.dataset.tags import drop_dataset_tag, list_dataset_tags, tag_dataset
     from kartothek_cube.core.dataset.write import (
+        StagedPartitions,
+        commit_dataset,
+        commit_receipts,
         create_empty_dataset_header,
+        stage_partitions,
         store_dataframes_as_dataset,
         store_dataframes_as_dataset__iter,
         update_dataset_from_dataframes,
         update_dataset_from_dataframes__iter,
+        write_single_partition,
     )
-    from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata, DatasetMetadataBase
-    from kartothek_cube.core.kartothek.factory import DatasetFactory, ensure_store, lazy_store
-    from kartothek_cube.core.kartothek.index_base import IndexBase
-    from kartothek_cube.core.kartothek.indices import ExplicitSecondaryIndex, PartitionIndex
-    from kartothek_cube.core.kartothek.partition import Partition, combine_metadata
+    from kartothek_cube.core.kartothek.dataset_metadata import (
+        DatasetFactory,
+        DatasetMetadata,
+        DatasetMetadataBase,
+        Partition,
+        combine_metadata,
+        ensure_store,
+        lazy_store,
+    )
+    from kartothek_cube.core.kartothek.indices import ExplicitSecondaryIndex, IndexBase, PartitionIndex
     from kartothek_cube.core.kartothek.schema_wrapper import (
         SchemaWrapper,
         empty_dataframe_from_schema,
@@ -70,43 +83,32 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "core.dataset.changes": [
-                "read_dataset_changes",
-            ],
-            "core.dataset.copy": [
-                "copy_dataset",
-                "rename_dataset",
-            ],
-            "core.dataset.distributed": [
-                "commit_dataset",
-                "commit_receipts",
-                "stage_partitions",
-                "write_single_partition",
-            ],
-            "core.dataset.file_statistics": [
-                "build_statistics",
-            ],
             "core.dataset.history": [
+                "drop_dataset_tag",
                 "history",
+                "list_dataset_tags",
+                "read_dataset_changes",
+                "tag_dataset",
                 "undo",
-            ],
-            "core.dataset.inspect": [
-                "collect_dataset_metadata",
-                "hash_dataset",
-                "list_datasets",
-            ],
-            "core.dataset.layout": [
-                "drop_columns",
-                "set_layout",
             ],
             "core.dataset.maintain": [
                 "build_dataset_indices",
+                "build_statistics",
+                "collect_dataset_metadata",
                 "convert_metadata_format",
+                "copy_dataset",
                 "delete_dataset",
+                "drop_columns",
                 "garbage_collect_dataset",
+                "hash_dataset",
+                "list_datasets",
+                "rename_dataset",
+                "set_layout",
                 "verify_dataset",
             ],
             "core.dataset.read": [
+                "ScanPlan",
+                "plan_table_scan",
                 "read_dataset_as_dataframes",
                 "read_dataset_as_dataframes__iterator",
                 "read_table",
@@ -118,44 +120,31 @@ else:
                 "merge_dataset",
                 "update_rows",
             ],
-            "core.dataset.scan_plan": [
-                "ScanPlan",
-                "plan_table_scan",
-            ],
-            "core.dataset.staged_partitions": [
-                "StagedPartitions",
-            ],
-            "core.dataset.tags": [
-                "drop_dataset_tag",
-                "list_dataset_tags",
-                "tag_dataset",
-            ],
             "core.dataset.write": [
+                "StagedPartitions",
+                "commit_dataset",
+                "commit_receipts",
                 "create_empty_dataset_header",
+                "stage_partitions",
                 "store_dataframes_as_dataset",
                 "store_dataframes_as_dataset__iter",
                 "update_dataset_from_dataframes",
                 "update_dataset_from_dataframes__iter",
+                "write_single_partition",
             ],
             "core.kartothek.dataset_metadata": [
+                "DatasetFactory",
                 "DatasetMetadata",
                 "DatasetMetadataBase",
-            ],
-            "core.kartothek.factory": [
-                "DatasetFactory",
+                "Partition",
+                "combine_metadata",
                 "ensure_store",
                 "lazy_store",
             ],
-            "core.kartothek.index_base": [
-                "IndexBase",
-            ],
             "core.kartothek.indices": [
                 "ExplicitSecondaryIndex",
+                "IndexBase",
                 "PartitionIndex",
-            ],
-            "core.kartothek.partition": [
-                "Partition",
-                "combine_metadata",
             ],
             "core.kartothek.schema_wrapper": [
                 "SchemaWrapper",

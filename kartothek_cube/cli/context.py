@@ -231,7 +231,7 @@ def load_dataset(session: Session) -> tuple[Store, Snapshot]:
         If store or dataset do not exist, or cannot be read.
     """
     from kartothek_cube.core.arguments import did_you_mean, join_names
-    from kartothek_cube.core.dataset.inspect import list_datasets
+    from kartothek_cube.core.dataset.maintain import list_datasets
     from kartothek_cube.core.snapshots.loader import find_snapshot
 
     uuid = session.prefix

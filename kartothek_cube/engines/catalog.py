@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kartothek_cube.core.arguments import converter_str_tupleset, did_you_mean, join_names
-from kartothek_cube.core.dataset.inspect import list_datasets
+from kartothek_cube.core.dataset.maintain import list_datasets
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, check_uuid
 from kartothek_cube.core.runtime.options import Options
 from kartothek_cube.core.scan.plan import check_table

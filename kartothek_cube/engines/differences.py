@@ -15,7 +15,7 @@ import pyarrow.dataset as pads
 
 from kartothek_cube.core.arguments import did_you_mean, join_names
 from kartothek_cube.core.arrow.difference import CHANGE_TYPE, changes_schema
-from kartothek_cube.core.dataset.changes import read_dataset_changes
+from kartothek_cube.core.dataset.history import read_dataset_changes
 from kartothek_cube.core.display import KINDS
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.dataset.scan_plan import ScanPlan
+from kartothek_cube.core.dataset.read import ScanPlan
 from kartothek_cube.core.display import predicates_text
 from kartothek_cube.core.expressions.conditions import check_values, condition_class
 from kartothek_cube.core.expressions.literals import is_own_kind

@@ -6,14 +6,18 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kartothek_cube.core.commit.change import OnConflict
-from kartothek_cube.core.dataset.copy import copy_dataset_on
-from kartothek_cube.core.dataset.inspect import collect_dataset_metadata_on, hash_dataset_on
-from kartothek_cube.core.dataset.maintain import build_dataset_indices_on, delete_dataset_on, garbage_collect_dataset_on
+from kartothek_cube.core.dataset.maintain import (
+    build_dataset_indices_on,
+    collect_dataset_metadata_on,
+    copy_dataset_on,
+    delete_dataset_on,
+    garbage_collect_dataset_on,
+    hash_dataset_on,
+)
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.dataset.rows import delete_rows_on
 from kartothek_cube.core.io.formats import FileFormat
-from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
 from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS, CompactionReport
 from kartothek_cube.core.maintenance.garbage import GarbageReport
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE

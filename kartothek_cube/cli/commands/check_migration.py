@@ -206,7 +206,7 @@ def command(ctx: click.Context, deep: bool) -> None:
 
 def verdicts_of(store: Store, cube: str | None, *, deep: bool) -> list[Verdict]:
     """The verdicts on all datasets and cubes of a store, or of one cube: datasets first."""
-    from kartothek_cube.core.dataset.inspect import list_datasets
+    from kartothek_cube.core.dataset.maintain import list_datasets
     from kartothek_cube.core.runtime.executor import map_in_threads
     from kartothek_cube.core.runtime.options import Phase
     from kartothek_cube.core.snapshots.loader import is_visible

@@ -117,7 +117,7 @@ def _names(tags: Iterable[tuple[str, str | None]]) -> str:
 
 
 def _drop(loaded: LoadedCube, tags: Iterable[tuple[str, str | None]]) -> None:
-    from kartothek_cube.core.dataset.tags import drop_dataset_tag
+    from kartothek_cube.core.dataset.history import drop_dataset_tag
     from kartothek_cube.cube.verbs.tags import drop_cube_tag
 
     for name, uuid in tags:

@@ -17,7 +17,7 @@ def show_cubes(session: Session) -> None:
     Without a cube, the datasets of the store are named.
     """
     from kartothek_cube.core.arguments import join_names
-    from kartothek_cube.core.dataset.inspect import list_datasets
+    from kartothek_cube.core.dataset.maintain import list_datasets
     from kartothek_cube.cube.verbs.describe import list_cubes
 
     store = open_source(session)

@@ -127,7 +127,7 @@ command.context_class = _Context
 
 
 def _commits(store: Store) -> Iterator[dict[str, Any]]:
-    from kartothek_cube.core.dataset.inspect import list_datasets
+    from kartothek_cube.core.dataset.maintain import list_datasets
 
     for uuid in list_datasets(store):
         # The listing also names datasets that no reader sees.

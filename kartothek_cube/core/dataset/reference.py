@@ -18,8 +18,7 @@ from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType
 from kartothek_cube.typing import AsOf, StoreLike
 
 if TYPE_CHECKING:
-    from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
-    from kartothek_cube.core.kartothek.factory import DatasetFactory
+    from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
 
 __all__ = ["DatasetRef", "dataset_ref", "target_of"]
 
@@ -87,7 +86,7 @@ def dataset_ref(
     if factory is None and dataset_uuid is not None and store is not None:
         return _named(DatasetRef(open_instrumented(store), _uuid_of(dataset_uuid), None, moment))
     # The classes of kartothek's interface need the code of commits, which a read does without.
-    from kartothek_cube.core.kartothek.factory import DatasetFactory
+    from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 
     if isinstance(factory, DatasetFactory) and dataset_uuid is None and store is None:
         # A past state is not the state that the factory keeps: then only its store and uuid count.

@@ -12,7 +12,7 @@ from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.expressions.predicates import Mask, parse_predicates
 from kartothek_cube.core.io.formats import FileFormat, ParquetFormat
 from kartothek_cube.core.io.reader import Clustering
-from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 from kartothek_cube.core.maintenance.compaction import Compaction, plan_files, run_compaction, selected_partitions
 from kartothek_cube.core.maintenance.compaction_plan import (
     TARGET_ROWS,

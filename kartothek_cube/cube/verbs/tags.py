@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kartothek_cube.core.commit.commit import check_store_can_commit
-from kartothek_cube.core.dataset.tags import tags_frame
+from kartothek_cube.core.dataset.history import tags_frame
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.tag import Tag, check_tag_name, may_be_tag

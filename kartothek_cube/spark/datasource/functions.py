@@ -21,7 +21,7 @@ from pyspark.sql.udtf import AnalyzeResult
 
 from kartothek_cube.core.arguments import join_names
 from kartothek_cube.core.dataset.history import history
-from kartothek_cube.core.dataset.scan_plan import plan_table_scan
+from kartothek_cube.core.dataset.read import plan_table_scan
 from kartothek_cube.core.expressions.conditions import conditions_in
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads

@@ -39,7 +39,7 @@ from kartothek_cube.typing import AsOf, Columns, ColumnsByTable, IntoPredicates,
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kartothek_cube.core.kartothek.factory import DatasetFactory
+    from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 
 __all__ = ["read_dataset_as_spark"]
 

@@ -21,8 +21,7 @@ from kartothek_cube.core.commit.dataset_write import (
 )
 from kartothek_cube.core.dataset.reference import DatasetRef, target_of
 from kartothek_cube.core.io.formats import FileFormat
-from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
 from kartothek_cube.core.metadata.commit_log import parse_txn
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, new_id
 from kartothek_cube.core.runtime.options import Overrides

@@ -40,7 +40,7 @@ from kartothek_cube.api.dataset import (
     store_dataframes_as_dataset,
 )
 from kartothek_cube.core.io.formats import ParquetFormat
-from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 from kartothek_cube.core.runtime.executor import Task, map_files
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.loader import load_snapshot

@@ -8,13 +8,14 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.dataset.distributed import commit_dataset, write_single_partition
 from kartothek_cube.core.dataset.maintain import build_dataset_indices
 from kartothek_cube.core.dataset.write import (
+    commit_dataset,
     create_empty_dataset_header,
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
     update_dataset_from_dataframes__iter,
+    write_single_partition,
 )
 from kartothek_cube.core.metadata.document import parse_document, render_document
 from kartothek_cube.core.metadata.naming import document_key

@@ -17,8 +17,7 @@ import pytest
 import zstandard
 
 from kartothek_cube import options
-from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
-from kartothek_cube.core.dataset.maintain import delete_dataset, garbage_collect_dataset
+from kartothek_cube.core.dataset.maintain import copy_dataset, delete_dataset, garbage_collect_dataset, rename_dataset
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow
 from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.parquet import check_rows, column_positions, column_statistics, open_file

@@ -14,10 +14,13 @@ from kartothek_cube.core.commit import change as apply
 from kartothek_cube.core.commit import commit
 from kartothek_cube.core.commit.change import apply_change, rebase_and_apply
 from kartothek_cube.core.commit.commit import PendingCommit, commit_change
-from kartothek_cube.core.dataset.distributed import write_single_partition
 from kartothek_cube.core.dataset.history import undo
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.dataset.write import create_empty_dataset_header, update_dataset_from_dataframes
+from kartothek_cube.core.dataset.write import (
+    create_empty_dataset_header,
+    update_dataset_from_dataframes,
+    write_single_partition,
+)
 from kartothek_cube.core.metadata import commit_log
 from kartothek_cube.core.metadata.commit_log import LENGTH
 from kartothek_cube.core.metadata.naming import document_key

@@ -16,7 +16,7 @@ from kartothek_cube.core.dataset.write import (
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
 )
-from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.contract import ReadOnlyView
 from kartothek_cube.core.stores.local import MemoryStore

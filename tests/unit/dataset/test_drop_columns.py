@@ -231,7 +231,7 @@ def test_files_keep_a_column(store):
 
 
 def test_an_index_that_comes_meanwhile_wins(store, monkeypatch):
-    from kartothek_cube.core.dataset import layout as module
+    from kartothek_cube.core.dataset import maintain as module
 
     commit, others = module.commit_change, iter(["v1"])
 

@@ -6,12 +6,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.dataset.distributed import commit_dataset, write_single_partition
 from kartothek_cube.core.dataset.read import read_table
 from kartothek_cube.core.dataset.write import (
+    commit_dataset,
     create_empty_dataset_header,
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
+    write_single_partition,
 )
 from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
 from kartothek_cube.core.stores.contract import ReadOnlyView

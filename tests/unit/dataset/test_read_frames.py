@@ -16,7 +16,7 @@ from kartothek_cube.core.dataset.read import (
     read_table,
 )
 from kartothek_cube.core.io.formats import ParquetFormat
-from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 from kartothek_cube.core.metadata.naming import schema_key
 from kartothek_cube.core.metadata.snapshot import common_metadata_bytes
 from kartothek_cube.core.runtime.options import options

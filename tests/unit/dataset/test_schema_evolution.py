@@ -10,13 +10,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.dataset.distributed import commit_dataset, write_single_partition
 from kartothek_cube.core.dataset.read import read_table
 from kartothek_cube.core.dataset.write import (
+    commit_dataset,
     create_empty_dataset_header,
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
     update_dataset_from_dataframes__iter,
+    write_single_partition,
 )
 from kartothek_cube.core.metadata.naming import schema_key
 from kartothek_cube.core.metadata.snapshot import parse_common_metadata

@@ -11,9 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata, DatasetMetadataBase
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata, DatasetMetadataBase, Partition
 from kartothek_cube.core.kartothek.indices import ExplicitSecondaryIndex, PartitionIndex
-from kartothek_cube.core.kartothek.partition import Partition
 from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
 from kartothek_cube.core.metadata.naming import document_key, schema_key
 from kartothek_cube.core.metadata.snapshot import common_metadata_bytes

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.kartothek.index_base import IndexBase
 from kartothek_cube.core.kartothek.indices import (
     ExplicitSecondaryIndex,
+    IndexBase,
     PartitionIndex,
     filter_indices,
     merge_indices,

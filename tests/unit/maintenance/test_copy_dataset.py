@@ -8,8 +8,7 @@ import pytest
 from storefact._hstores import HDictStore
 
 from kartothek_cube import open_store, options
-from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
-from kartothek_cube.core.dataset.maintain import delete_dataset, garbage_collect_dataset
+from kartothek_cube.core.dataset.maintain import copy_dataset, delete_dataset, garbage_collect_dataset, rename_dataset
 from kartothek_cube.core.dataset.read import read_table
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.maintenance import copy

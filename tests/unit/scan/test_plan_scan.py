@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from kartothek_cube.core.dataset.scan_plan import plan_table_scan, residual
+from kartothek_cube.core.dataset.read import plan_table_scan, residual
 from kartothek_cube.core.display import predicates_text
 from kartothek_cube.core.expressions.predicates import parse_predicates
 from kartothek_cube.core.stores.local import MemoryStore

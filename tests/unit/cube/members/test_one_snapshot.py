@@ -28,8 +28,7 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.core.commit import commit as core_commit
 from kartothek_cube.core.commit.commit import PendingCommit, commit_change
-from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, LEDGER_KEY, MARK_KEY, Txn, ledger_of, pending_mark
 from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.snapshots.documents import read_document
