@@ -6,7 +6,7 @@ from kartothek_cube.core.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kartothek_cube.cube.cube import get_payload_subset
-    from kartothek_cube.cube.verbs.discover import check_datasets, get_cube_payload
+    from kartothek_cube.cube.verbs.describe import check_datasets, get_cube_payload
 else:
     # The same once more, for running code: a name loads its module when it is first used.
     __getattr__, __dir__ = lazy_names(
@@ -15,7 +15,7 @@ else:
             "cube.cube": [
                 "get_payload_subset",
             ],
-            "cube.verbs.discover": [
+            "cube.verbs.describe": [
                 "check_datasets",
                 "get_cube_payload",
             ],

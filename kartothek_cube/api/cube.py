@@ -28,28 +28,47 @@ if TYPE_CHECKING:
         KTK_CUBE_UUID_SEPERATOR,
         Cube,
     )
-    from kartothek_cube.cube.query.groups import Group
-    from kartothek_cube.cube.query.plan import QueryPlan
-    from kartothek_cube.cube.verbs.append import append_to_cube, remove_partitions, update_cube
-    from kartothek_cube.cube.verbs.build import CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZER
-    from kartothek_cube.cube.verbs.build import build_cube, extend_cube
-    from kartothek_cube.cube.verbs.changes import query_cube_changes
-    from kartothek_cube.cube.verbs.cleanup import CleanupReport, cleanup_cube
-    from kartothek_cube.cube.verbs.compact import compact_cube
+    from kartothek_cube.cube.query.plan import Group, QueryPlan
+    from kartothek_cube.cube.verbs.cells import delete_cells, delete_cube
     from kartothek_cube.cube.verbs.copy import copy_cube
-    from kartothek_cube.cube.verbs.delete import delete_cube
-    from kartothek_cube.cube.verbs.delete_cells import delete_cells
-    from kartothek_cube.cube.verbs.describe import CubeDescription, describe_cube, list_cubes
-    from kartothek_cube.cube.verbs.describe_changes import CubeChanges, describe_cube_changes
-    from kartothek_cube.cube.verbs.discover import open_cube
-    from kartothek_cube.cube.verbs.history import cube_history, undo_cube
-    from kartothek_cube.cube.verbs.indices import build_cube_index, drop_cube_index
-    from kartothek_cube.cube.verbs.query import iter_cube, load_group, plan_cube_query, query_cube, query_cube_arrow
+    from kartothek_cube.cube.verbs.describe import (
+        CubeChanges,
+        CubeDescription,
+        describe_cube,
+        describe_cube_changes,
+        list_cubes,
+        open_cube,
+    )
+    from kartothek_cube.cube.verbs.history import (
+        cube_history,
+        drop_cube_tag,
+        list_cube_tags,
+        query_cube_changes,
+        tag_cube,
+        undo_cube,
+    )
+    from kartothek_cube.cube.verbs.maintain import (
+        CleanupReport,
+        build_cube_index,
+        cleanup_cube,
+        collect_stats,
+        compact_cube,
+        drop_cube_index,
+    )
+    from kartothek_cube.cube.verbs.read import (
+        count_cube,
+        iter_cube,
+        load_group,
+        plan_cube_query,
+        query_cube,
+        query_cube_arrow,
+        run_plan,
+        stream_cube,
+    )
     from kartothek_cube.cube.verbs.report import CubeReport, cube_report
-    from kartothek_cube.cube.verbs.stats import collect_stats
-    from kartothek_cube.cube.verbs.stream import count_cube, run_plan, stream_cube
-    from kartothek_cube.cube.verbs.tags import drop_cube_tag, list_cube_tags, tag_cube
     from kartothek_cube.cube.verbs.verify import verify_cube
+    from kartothek_cube.cube.verbs.write import CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZER
+    from kartothek_cube.cube.verbs.write import append_to_cube, build_cube, extend_cube, remove_partitions, update_cube
     from kartothek_cube.engines.verbs import connect, scan_cube
 else:
     # The same once more, for running code: a name loads its module when it is first used.
@@ -82,87 +101,65 @@ else:
                 "KTK_CUBE_UUID_SEPERATOR",
                 "Cube",
             ],
-            "cube.query.groups": [
-                "Group",
-            ],
             "cube.query.plan": [
+                "Group",
                 "QueryPlan",
             ],
-            "cube.verbs.append": [
-                "append_to_cube",
-                "remove_partitions",
-                "update_cube",
-            ],
-            "cube.verbs.build": [
-                "CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZER",
-                "build_cube",
-                "extend_cube",
-            ],
-            "cube.verbs.changes": [
-                "query_cube_changes",
-            ],
-            "cube.verbs.cleanup": [
-                "CleanupReport",
-                "cleanup_cube",
-            ],
-            "cube.verbs.compact": [
-                "compact_cube",
+            "cube.verbs.cells": [
+                "delete_cells",
+                "delete_cube",
             ],
             "cube.verbs.copy": [
                 "copy_cube",
             ],
-            "cube.verbs.delete": [
-                "delete_cube",
-            ],
-            "cube.verbs.delete_cells": [
-                "delete_cells",
-            ],
             "cube.verbs.describe": [
+                "CubeChanges",
                 "CubeDescription",
                 "describe_cube",
-                "list_cubes",
-            ],
-            "cube.verbs.describe_changes": [
-                "CubeChanges",
                 "describe_cube_changes",
-            ],
-            "cube.verbs.discover": [
+                "list_cubes",
                 "open_cube",
             ],
             "cube.verbs.history": [
                 "cube_history",
+                "drop_cube_tag",
+                "list_cube_tags",
+                "query_cube_changes",
+                "tag_cube",
                 "undo_cube",
             ],
-            "cube.verbs.indices": [
+            "cube.verbs.maintain": [
+                "CleanupReport",
                 "build_cube_index",
+                "cleanup_cube",
+                "collect_stats",
+                "compact_cube",
                 "drop_cube_index",
             ],
-            "cube.verbs.query": [
+            "cube.verbs.read": [
+                "count_cube",
                 "iter_cube",
                 "load_group",
                 "plan_cube_query",
                 "query_cube",
                 "query_cube_arrow",
+                "run_plan",
+                "stream_cube",
             ],
             "cube.verbs.report": [
                 "CubeReport",
                 "cube_report",
             ],
-            "cube.verbs.stats": [
-                "collect_stats",
-            ],
-            "cube.verbs.stream": [
-                "count_cube",
-                "run_plan",
-                "stream_cube",
-            ],
-            "cube.verbs.tags": [
-                "drop_cube_tag",
-                "list_cube_tags",
-                "tag_cube",
-            ],
             "cube.verbs.verify": [
                 "verify_cube",
+            ],
+            "cube.verbs.write": [
+                "CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZER",
+                "append_to_cube",
+                "build_cube",
+                "extend_cube",
+                "remove_partitions",
+                "update_cube",
             ],
             "engines.verbs": [
                 "connect",

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.rows.edits import RowsReport
     from kartothek_cube.core.write.layout import DatasetLayout
     from kartothek_cube.core.write.prepare import day, month, year
-    from kartothek_cube.cube.verbs.compact import compact_dataset
+    from kartothek_cube.cube.verbs.maintain import compact_dataset
     from kartothek_cube.engines.verbs import connect, scan_dataset
 else:
     # The same once more, for running code: a name loads its module when it is first used.
@@ -178,7 +178,7 @@ else:
                 "month",
                 "year",
             ],
-            "cube.verbs.compact": [
+            "cube.verbs.maintain": [
                 "compact_dataset",
             ],
             "engines.verbs": [

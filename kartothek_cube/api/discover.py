@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from kartothek_cube.core.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from kartothek_cube.cube.verbs.discover import (
+    from kartothek_cube.cube.verbs.describe import (
         discover_cube,
         discover_datasets,
         discover_datasets_unchecked,
@@ -16,7 +16,7 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "cube.verbs.discover": [
+            "cube.verbs.describe": [
                 "discover_cube",
                 "discover_datasets",
                 "discover_datasets_unchecked",

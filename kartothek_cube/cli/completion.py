@@ -107,7 +107,7 @@ def commits(ctx: click.Context) -> Collection[str]:
 
 def tag_names(loaded: LoadedCube) -> list[str]:
     """The names of the tags of a cube."""
-    from kartothek_cube.cube.members.tags import cube_tags
+    from kartothek_cube.cube.consistent_read import cube_tags
 
     seed = loaded.cube.ktk_dataset_uuid(loaded.cube.seed_dataset)
     return [tag.name for tag in cube_tags(loaded.store, seed)]

@@ -216,7 +216,7 @@ def load_cube(session: Session) -> LoadedCube:
         If store or cube do not exist, or cannot be read.
     """
     with loading(session) as store:
-        from kartothek_cube.cube.verbs.discover import discover_cube
+        from kartothek_cube.cube.verbs.describe import discover_cube
 
         cube, datasets = discover_cube(session.prefix, store)
         return LoadedCube(cube, store, datasets)

@@ -11,7 +11,7 @@ from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.snapshots.time_travel import check_as_of, load_snapshot_as_of, snapshot_at
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import Cube, prefix_of, require_cube
-from kartothek_cube.cube.members.discovery import prefixes_of, read_members, require_members, seeds_of, valid_cube
+from kartothek_cube.cube.members import prefixes_of, read_members, require_members, seeds_of, valid_cube
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.planning import load_members_of
 from kartothek_cube.engines.tables import CubeTable, DatasetTable, Table

@@ -26,12 +26,12 @@ from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.snapshots.time_travel import check_as_of, snapshots_between
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import Cube, visible_columns
-from kartothek_cube.cube.execute.changes import iter_changes, iter_dataset_changes
-from kartothek_cube.cube.members.discovery import check_state, load_states, read_members, seeds_of, valid_cube
-from kartothek_cube.cube.query.changes import with_types_of
+from kartothek_cube.cube.execute.run import iter_changes, iter_dataset_changes
+from kartothek_cube.cube.members import check_state, load_states, read_members, seeds_of, valid_cube
 from kartothek_cube.cube.query.intention import QueryArguments
+from kartothek_cube.cube.query.plan import with_types_of
 from kartothek_cube.cube.query.planning import plan_states
-from kartothek_cube.cube.verbs.describe_changes import describe_cube_changes
+from kartothek_cube.cube.verbs.describe import describe_cube_changes
 from kartothek_cube.engines.arrow_dataset import TableScanner
 from kartothek_cube.engines.catalog import list_tables
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType

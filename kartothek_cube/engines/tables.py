@@ -31,10 +31,9 @@ from kartothek_cube.core.scan.execute import stream_tables, stream_together
 from kartothek_cube.core.scan.plan import ScanTask, make_file_plan
 from kartothek_cube.core.snapshots.statistics import extents_of_files
 from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.cube.consistent_read import infos_of
 from kartothek_cube.cube.cube import Cube, get_payload_subset
-from kartothek_cube.cube.execute.count import count_planned
-from kartothek_cube.cube.execute.run import iter_groups
-from kartothek_cube.cube.members.consistency import infos_of
+from kartothek_cube.cube.execute.run import count_planned, iter_groups
 from kartothek_cube.cube.query.intention import QueryArguments, make_intention
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.cube.query.planning import plan_members

@@ -11,7 +11,7 @@ from kartothek_cube.api import cube as verbs
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.cube.cube import Cube, prefix_of
-from kartothek_cube.cube.members.discovery import require_members, valid_cube
+from kartothek_cube.cube.members import require_members, valid_cube
 from kartothek_cube.errors import InvalidType, KartothekCubeError
 from kartothek_cube.typing import (
     AsOf,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from kartothek_cube.core.runtime.options import Overrides
     from kartothek_cube.cube.query.plan import QueryPlan
     from kartothek_cube.cube.verbs.describe import CubeDescription
+    from kartothek_cube.cube.verbs.maintain import CubeStats
     from kartothek_cube.cube.verbs.report import CubeReport
-    from kartothek_cube.cube.verbs.stats import CubeStats
 
 __all__ = ["CubeHandle", "open"]
 

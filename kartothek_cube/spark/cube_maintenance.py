@@ -16,13 +16,11 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube, prefix_of
-from kartothek_cube.cube.members.discovery import cube_and_store
-from kartothek_cube.cube.verbs.append import remove_from_members
-from kartothek_cube.cube.verbs.cleanup import cleanup_cube_on
-from kartothek_cube.cube.verbs.compact import compact_cube_on
+from kartothek_cube.cube.members import cube_and_store
+from kartothek_cube.cube.verbs.cells import delete_cube_on
 from kartothek_cube.cube.verbs.copy import copy_cube_on
-from kartothek_cube.cube.verbs.delete import delete_cube_on
-from kartothek_cube.cube.verbs.stats import collect_stats_on
+from kartothek_cube.cube.verbs.maintain import cleanup_cube_on, collect_stats_on, compact_cube_on
+from kartothek_cube.cube.verbs.write import remove_from_members
 from kartothek_cube.spark.executor import SparkExecutor, spark_executor
 from kartothek_cube.spark.session import session_by_keyword
 from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, IntoTxn, StoreLike, UserMetadata

@@ -26,7 +26,7 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.cube.verbs.compact import compact_dataset_on
+from kartothek_cube.cube.verbs.maintain import compact_dataset_on
 from kartothek_cube.spark.executor import SparkExecutor, spark_executor
 from kartothek_cube.spark.session import session_by_keyword
 from kartothek_cube.typing import AsOf, Columns, IntoPredicates, StoreLike

@@ -29,7 +29,7 @@ from kartothek_cube.spark.types import spark_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kartothek_cube.cube.query.groups import Group
+    from kartothek_cube.cube.query.plan import Group
     from kartothek_cube.spark.actions import Job
 
 __all__ = [

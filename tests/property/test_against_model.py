@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core.io import parquet
 from kartothek_cube.core.io import parquet as parquet_source
-from kartothek_cube.core.io._fast import shared_key_columns
+from kartothek_cube.cube.execute import load as shared_key_columns
 from kartothek_cube.testing.strategies import cubes_with_data, queries
 from tests.support.cube_model import (
     answer,

@@ -41,7 +41,7 @@ from kartothek_cube.core.arrow.types import compatible
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.snapshots.time_travel import BeforeCreation, load_snapshot_as_of
 from kartothek_cube.core.stores.local import MemoryStore
-from kartothek_cube.cube.members.discovery import dataset_ids
+from kartothek_cube.cube.members import dataset_ids
 from kartothek_cube.errors import InvalidInput, KartothekCubeError
 from kartothek_cube.testing.strategies import (
     CubeCase,

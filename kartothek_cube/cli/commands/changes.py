@@ -76,7 +76,7 @@ def command(
     if where or (columns, limit, output) != (None, None, None):
         _write_rows(session, since, until, where, columns, limit, "-" if output is None else output)
         return
-    from kartothek_cube.cube.verbs.describe_changes import describe_cube_changes
+    from kartothek_cube.cube.verbs.describe import describe_cube_changes
 
     with working(session):
         loaded = load_cube(session)
@@ -110,7 +110,7 @@ def _write_rows(
 ) -> None:
     import pyarrow as pa
 
-    from kartothek_cube.cube.verbs.changes import query_cube_changes
+    from kartothek_cube.cube.verbs.history import query_cube_changes
 
     to_stdout = kind_of(output) == "stdout"
     with working(session, quiet=to_stdout and sys.stdout.isatty()):

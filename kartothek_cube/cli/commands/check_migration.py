@@ -192,7 +192,7 @@ def command(ctx: click.Context, deep: bool) -> None:
     with working(session), loading(session) if session.cube else nullcontext(open_source(session)) as store:
         verdicts = verdicts_of(store, session.cube, deep=deep)
         if session.cube and not verdicts:
-            from kartothek_cube.cube.members.discovery import other_cubes
+            from kartothek_cube.cube.members import other_cubes
 
             others = other_cubes(session.cube, store)
             raise DatasetNotFound(f'Could not find seed dataset for cube "{session.cube}".{others}')
@@ -210,7 +210,7 @@ def verdicts_of(store: Store, cube: str | None, *, deep: bool) -> list[Verdict]:
     from kartothek_cube.core.runtime.executor import map_in_threads
     from kartothek_cube.core.runtime.options import Phase
     from kartothek_cube.core.snapshots.loader import is_visible
-    from kartothek_cube.cube.members.discovery import dataset_ids, list_cube_prefixes
+    from kartothek_cube.cube.members import dataset_ids, list_cube_prefixes
 
     listed = {
         prefix: {f"{prefix}++{name}" for name in dataset_ids(prefix, store)}
@@ -243,7 +243,7 @@ def _single(store: Store, uuid: str, *, deep: bool) -> list[Verdict]:
 
 def _cube(store: Store, prefix: str, uuids: Sequence[str], *, deep: bool) -> list[Verdict]:
     """The verdicts on each dataset of a cube, and on the cube."""
-    from kartothek_cube.cube.verbs.discover import discover_cube
+    from kartothek_cube.cube.verbs.describe import discover_cube
     from kartothek_cube.cube.verbs.verify import verify_cube
 
     try:
@@ -267,7 +267,7 @@ def _cube(store: Store, prefix: str, uuids: Sequence[str], *, deep: bool) -> lis
 def _reason(store: Store, prefix: str, members: Sequence[Verdict], error: Exception) -> str:
     """Why datasets are no cube: the error, or that a lost seed flag causes it."""
     from kartothek_cube.core.metadata.snapshot import KTK_CUBE_METADATA_KEY_IS_SEED
-    from kartothek_cube.cube.verbs.discover import discover_datasets_unchecked
+    from kartothek_cube.cube.verbs.describe import discover_datasets_unchecked
 
     if any(verdict.outcome == "unreadable" for verdict in members):
         return one_line(error)

@@ -63,7 +63,7 @@ def command(session: Session, grace: timedelta | None, retain: timedelta | None,
 
 
 def _clean_up(session: Session, loaded: LoadedCube, settings: Overrides, *, dry_run: bool) -> CleanupReport:
-    from kartothek_cube.cube.verbs.cleanup import cleanup_cube
+    from kartothek_cube.cube.verbs.maintain import cleanup_cube
 
     with working(session), settings:
         return cleanup_cube(loaded.cube, loaded.store, dry_run=dry_run)

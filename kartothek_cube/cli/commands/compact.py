@@ -79,7 +79,7 @@ def command(
     partition columns hold. With --sort-by or --zorder-by files of any size are rewritten, if their
     rows are not in this order yet. The old files become garbage, which `cleanup` removes.
     """
-    from kartothek_cube.cube.verbs.compact import compact_cube
+    from kartothek_cube.cube.verbs.maintain import compact_cube
 
     with working(session):
         loaded = load_cube(session)

@@ -120,7 +120,7 @@ def _target(session: Session, name: str | None, url: str | None) -> Store:
 
 def _existing(session: Session, target: Store) -> frozenset[str]:
     """Ids of the datasets of the cube in the target; none if the target has no readable cube."""
-    from kartothek_cube.cube.members.discovery import read_members, valid_cube
+    from kartothek_cube.cube.members import read_members, valid_cube
     from kartothek_cube.errors import KartothekCubeError
 
     try:
@@ -172,8 +172,8 @@ def _is_same_directory(source: Store, target: Store) -> bool:
 
 
 def _run(session: Session, loaded: LoadedCube, target: Store, plan: Plan, *, overwrite: bool) -> None:
+    from kartothek_cube.cube.verbs.cells import delete_cube
     from kartothek_cube.cube.verbs.copy import copy_cube
-    from kartothek_cube.cube.verbs.delete import delete_cube
 
     try:
         with working(session):

@@ -26,7 +26,7 @@ def command(session: Session, include: str | None, exclude: str | None, dry_run:
     The files of the chosen datasets are deleted, and their history with them. On a terminal it asks
     before; without one it does not.
     """
-    from kartothek_cube.cube.verbs.delete import delete_cube
+    from kartothek_cube.cube.verbs.cells import delete_cube
 
     with working(session):
         loaded = load_cube(session)
@@ -44,7 +44,7 @@ def command(session: Session, include: str | None, exclude: str | None, dry_run:
 
 def _planned(loaded: LoadedCube, names: Sequence[str]) -> dict[str, list[str]]:
     """Dataset → its keys, in the order of deletion."""
-    from kartothek_cube.cube.verbs.delete import plan_cube_deletion
+    from kartothek_cube.cube.verbs.cells import plan_cube_deletion
 
     plans = plan_cube_deletion(loaded.cube, loaded.store, names)
     ids = {loaded.cube.ktk_dataset_uuid(name): name for name in names}

@@ -77,7 +77,7 @@ def command(session: Session, where: tuple[str, ...], dry_run: bool, yes: bool) 
 
 def deletion_of(session: Session, where: tuple[str, ...]) -> tuple[LoadedCube, Callable[[bool], Reports]]:
     """The cube, and what deletes its cells; its argument is ``dry_run``."""
-    from kartothek_cube.cube.verbs.delete_cells import delete_cells
+    from kartothek_cube.cube.verbs.cells import delete_cells
 
     if not where:
         raise click.UsageError("Missing option '--where'. To delete everything, use `delete`.")

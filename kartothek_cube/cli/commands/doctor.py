@@ -200,7 +200,7 @@ def _attempt(name: str, action: Callable[[], str], remedy: str) -> Check:
 
 def list_cubes_of(store: Store) -> str:
     """List the cubes."""
-    from kartothek_cube.cube.members.discovery import list_cube_prefixes
+    from kartothek_cube.cube.members import list_cube_prefixes
 
     begun, found = time.perf_counter(), len(list_cube_prefixes(store))
     return f"cubes: {found}, in {time.perf_counter() - begun:.2f} s"

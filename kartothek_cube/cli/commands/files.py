@@ -29,7 +29,7 @@ def command(session: Session, where: tuple[str, ...], include: str | None, exclu
         loaded = load_cube(session)
         names = chosen(loaded.datasets, include, exclude)
         if where:
-            from kartothek_cube.cube.verbs.query import plan_cube_query
+            from kartothek_cube.cube.verbs.read import plan_cube_query
 
             keys = plan_cube_query(loaded.cube, loaded.store, conditions_of(where, loaded)).files()
         else:

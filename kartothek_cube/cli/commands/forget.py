@@ -118,7 +118,7 @@ def _names(tags: Iterable[tuple[str, str | None]]) -> str:
 
 def _drop(loaded: LoadedCube, tags: Iterable[tuple[str, str | None]]) -> None:
     from kartothek_cube.core.dataset.history import drop_dataset_tag
-    from kartothek_cube.cube.verbs.tags import drop_cube_tag
+    from kartothek_cube.cube.verbs.history import drop_cube_tag
 
     for name, uuid in tags:
         if uuid is None:
@@ -130,7 +130,7 @@ def _drop(loaded: LoadedCube, tags: Iterable[tuple[str, str | None]]) -> None:
 def _clean_up(loaded: LoadedCube, *, dry_run: bool) -> CleanupReport:
     """Remove all that the newest state of the cube does not need."""
     from kartothek_cube.core.runtime.options import options
-    from kartothek_cube.cube.verbs.cleanup import cleanup_cube
+    from kartothek_cube.cube.verbs.maintain import cleanup_cube
 
     return cleanup_cube(
         loaded.cube, loaded.store, dry_run=dry_run, options=options(grace=timedelta(0), retain=timedelta(0))

@@ -26,7 +26,7 @@ def command(session: Session, dataset: str, columns: str) -> None:
     already: a glob passes over them, and naming one is refused.
     """
     from kartothek_cube.cube.cube import visible_columns
-    from kartothek_cube.cube.verbs.indices import build_cube_index
+    from kartothek_cube.cube.verbs.maintain import build_cube_index
 
     with working(session):
         loaded = load_cube(session)

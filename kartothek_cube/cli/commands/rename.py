@@ -67,7 +67,7 @@ def _check_free(loaded: LoadedCube, names: Mapping[str, str], prefix: str | None
     """Raise for a name that is taken, unless by an interrupted call of the same renaming."""
     from kartothek_cube.core.maintenance.copy import is_nearly_renamed
     from kartothek_cube.core.snapshots.loader import is_visible
-    from kartothek_cube.cube.members.discovery import read_members, valid_cube
+    from kartothek_cube.cube.members import read_members, valid_cube
     from kartothek_cube.errors import KartothekCubeError
 
     new_to_old = {new: old for old, new in names.items()}

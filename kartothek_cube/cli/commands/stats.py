@@ -25,7 +25,7 @@ def command(session: Session, include: str | None, exclude: str | None) -> None:
     Rows are the stored ones, also those that newer files override. A query, and a cube's table in
     SQL, has one row for each cell.
     """
-    from kartothek_cube.cube.verbs.stats import collect_stats
+    from kartothek_cube.cube.verbs.maintain import collect_stats
 
     with working(session):
         loaded = load_cube(session)

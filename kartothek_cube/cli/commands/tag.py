@@ -33,7 +33,7 @@ def command(session: Session, name: str | None, as_of: str | None, drop: bool, y
     the tag NAME: from then on --as-of takes NAME, and `cleanup` leaves the files of the state
     alone.
     """
-    from kartothek_cube.cube.verbs.tags import drop_cube_tag, tag_cube
+    from kartothek_cube.cube.verbs.history import drop_cube_tag, tag_cube
 
     if drop and (name is None or as_of is not None):
         raise click.UsageError("--drop takes the NAME of a tag, and no --as-of.")
@@ -60,7 +60,7 @@ def command(session: Session, name: str | None, as_of: str | None, drop: bool, y
 
 def tags_in(loaded: LoadedCube) -> list[dict[str, Any]]:
     """The tags of a cube as plain values, the latest state first."""
-    from kartothek_cube.cube.members.tags import cube_tags, latest_state
+    from kartothek_cube.cube.consistent_read import cube_tags, latest_state
 
     seed = loaded.cube.ktk_dataset_uuid(loaded.cube.seed_dataset)
     states = [latest_state(tag.members) for tag in cube_tags(loaded.store, seed)]

@@ -262,7 +262,7 @@ def query_once(session: Session, question: Question, output: str) -> None:
     """
     import pyarrow as pa
 
-    from kartothek_cube.cube.verbs.stream import run_plan
+    from kartothek_cube.cube.verbs.read import run_plan
 
     to_stdout = kind_of(output) == "stdout"
     has_placeholders = _has_placeholders(output, groups_of(question.by))

@@ -77,7 +77,7 @@ def conditions_of(texts: tuple[str, ...], loaded: LoadedCube) -> Conjunction:
 
 def payload_names(loaded: LoadedCube) -> list[str]:
     """All payload columns of a cube, sorted."""
-    from kartothek_cube.cube.verbs.discover import get_cube_payload
+    from kartothek_cube.cube.verbs.describe import get_cube_payload
 
     return sorted(get_cube_payload(loaded.datasets, loaded.cube))
 
@@ -102,7 +102,7 @@ def plan_of(
 ) -> QueryPlan:
     """The plan of a query."""
     from kartothek_cube.cli.commands.history import known_commit, whole_commit
-    from kartothek_cube.cube.verbs.query import plan_cube_query
+    from kartothek_cube.cube.verbs.read import plan_cube_query
 
     conditions, payload = conditions_of(where, loaded), payload_of(columns, loaded)
     as_of = whole_commit(as_of, partial(known_commit, loaded))

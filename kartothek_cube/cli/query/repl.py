@@ -154,7 +154,7 @@ def _show_result(
     session: Session, loaded: LoadedCube, conjunction: Conjunction, payload: Sequence[str], embed: Callable[..., Any]
 ) -> None:
     # The rows end with this call: else they would fill memory while the next query runs.
-    from kartothek_cube.cube.verbs.query import query_cube
+    from kartothek_cube.cube.verbs.read import query_cube
 
     with working(session):
         frames = query_cube(loaded.cube, loaded.store, conjunction, payload_columns=payload)

@@ -12,8 +12,8 @@ from kartothek_cube.core.arguments import converter_str_set_optional, converter_
 from kartothek_cube.core.expressions.conditions import Conjunction, conjunction_of
 from kartothek_cube.core.expressions.literals import check_literal
 from kartothek_cube.core.expressions.predicates import Clause, constants_of, is_null
+from kartothek_cube.cube.consistent_read import DatasetInfo
 from kartothek_cube.cube.cube import Cube, get_payload_subset
-from kartothek_cube.cube.members.consistency import DatasetInfo
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.typing import Columns, CubeState, IntoConditions, IntoDatasets
 

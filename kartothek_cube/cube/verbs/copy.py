@@ -32,10 +32,9 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.cube.arguments import check_uuids, given_datasets
-from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.members.consistency import check_infos, infos_of
-from kartothek_cube.cube.members.discovery import cube_and_store, dataset_ids, load_named, read_members
+from kartothek_cube.cube.consistent_read import check_infos, infos_of
+from kartothek_cube.cube.cube import Cube, check_uuids, given_datasets
+from kartothek_cube.cube.members import cube_and_store, dataset_ids, load_named, read_members
 from kartothek_cube.cube.write.commit import commit_coordinator, part_of, touch
 from kartothek_cube.errors import (
     AlreadyExists,

@@ -26,14 +26,14 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.cube.consistent_read import cube_tags, latest_state, state_text
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.members.consistent_read import state_text
-from kartothek_cube.cube.members.discovery import check_state
-from kartothek_cube.cube.members.tags import cube_tags, latest_state
-from kartothek_cube.cube.report.advice import advice_of
-from kartothek_cube.cube.report.facts import ChangeFacts, ReportFacts, TagFacts
-from kartothek_cube.cube.report.measure import (
+from kartothek_cube.cube.members import check_state
+from kartothek_cube.cube.report.facts import (
+    ChangeFacts,
     CubeStatistics,
+    ReportFacts,
+    TagFacts,
     changed_partitions,
     dataset_facts,
     growth_of,
@@ -41,8 +41,8 @@ from kartothek_cube.cube.report.measure import (
     histogram,
     index_facts,
 )
-from kartothek_cube.cube.report.page import article, page
-from kartothek_cube.cube.verbs.describe_changes import changes_between
+from kartothek_cube.cube.report.page import advice_of, article, page
+from kartothek_cube.cube.verbs.describe import changes_between
 from kartothek_cube.cube.verbs.verify import Verified, verified
 from kartothek_cube.errors import HistoryUnavailable
 from kartothek_cube.typing import CubeState, StoreLike

@@ -25,9 +25,8 @@ from kartothek_cube.core.snapshots.loader import Unseen, find_snapshot, find_sta
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.write.input_data import InputData
-from kartothek_cube.cube.write.plan import CubeWrite, check_stays_filled
-from kartothek_cube.cube.write.staging import Planner, stage_input
+from kartothek_cube.cube.write.plan import CubeWrite, InputData, check_stays_filled
+from kartothek_cube.cube.write.stage import Planner, stage_input
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, MultiTableCommitAborted
 
 __all__ = ["commit_coordinator", "commit_cube_write", "part_of", "publish", "touch", "write_input"]

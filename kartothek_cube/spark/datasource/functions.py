@@ -30,10 +30,10 @@ from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.cube.members.discovery import cube_of, list_cube_prefixes, read_members, require_members, valid_cube
+from kartothek_cube.cube.members import cube_of, list_cube_prefixes, read_members, require_members, valid_cube
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.verbs.history import cube_history
-from kartothek_cube.cube.verbs.query import plan_cube_query
+from kartothek_cube.cube.verbs.read import plan_cube_query
 from kartothek_cube.engines.differences import (
     FUNCTIONS,
     Difference,

@@ -19,13 +19,13 @@ from kartothek_cube.core.scan.execute import stream_tables
 from kartothek_cube.core.scan.plan import ScanTask, check_table, checked_columns, make_file_plan
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store, store_factory
+from kartothek_cube.cube.consistent_read import infos_of
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.execute.partition_loader import PartitionLoader
-from kartothek_cube.cube.members.consistency import infos_of
-from kartothek_cube.cube.query.groups import Group
+from kartothek_cube.cube.execute.load import PartitionLoader
 from kartothek_cube.cube.query.intention import QueryArguments, make_intention
-from kartothek_cube.cube.verbs.discover import discover_cube
-from kartothek_cube.cube.verbs.query import plan_cube_query
+from kartothek_cube.cube.query.plan import Group
+from kartothek_cube.cube.verbs.describe import discover_cube
+from kartothek_cube.cube.verbs.read import plan_cube_query
 from kartothek_cube.errors import UnknownColumn
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
 from kartothek_cube.spark.tasks import known_sizes

@@ -27,11 +27,10 @@ from kartothek_cube.core.write.plan import plan_dataset_update, plan_new
 from kartothek_cube.core.write.prepare import Schemas, WriteRequest
 from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.members.discovery import cube_of, other_cubes, read_members, valid_cube
-from kartothek_cube.cube.verbs.build import existing_for_build
+from kartothek_cube.cube.members import cube_of, other_cubes, read_members, valid_cube
+from kartothek_cube.cube.verbs.write import existing_for_build
 from kartothek_cube.cube.write.commit import commit_cube_write
-from kartothek_cube.cube.write.duplicates import check_duplicates
-from kartothek_cube.cube.write.plan import CubeWrite, plan_append, plan_build, plan_extend
+from kartothek_cube.cube.write.plan import CubeWrite, check_duplicates, plan_append, plan_build, plan_extend
 from kartothek_cube.errors import AlreadyExists, CommitConflict, InvalidInput, InvalidType, KeyNotFound
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
 from kartothek_cube.spark.write.rows import CubeRows, DatasetRows, Rows, checked_schemas

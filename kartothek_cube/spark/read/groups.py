@@ -12,10 +12,10 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.open import open_store, store_factory
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.execute.partition_loader import PartitionLoader
+from kartothek_cube.cube.execute.load import PartitionLoader
 from kartothek_cube.cube.execute.run import shares_seed_files
-from kartothek_cube.cube.query.groups import Group
 from kartothek_cube.cube.query.intention import QueryArguments
+from kartothek_cube.cube.query.plan import Group
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError
 from kartothek_cube.spark.read.shuffle import Call, job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session, session_by_keyword
@@ -100,7 +100,7 @@ def map_cube_groups(
     """
     with operation("map_cube_groups", options, cube=cube):
         # Only the driver plans: tasks import this module, too.
-        from kartothek_cube.cube.members.discovery import cube_and_store
+        from kartothek_cube.cube.members import cube_and_store
         from kartothek_cube.cube.query.planning import make_plan
 
         cube, opened = cube_and_store(cube, store, as_of)

@@ -11,10 +11,10 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.open import open_store, store_factory
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.execute.partition_loader import PartitionLoader
+from kartothek_cube.cube.execute.load import PartitionLoader
 from kartothek_cube.cube.execute.run import shares_seed_files
-from kartothek_cube.cube.query.groups import Group
 from kartothek_cube.cube.query.intention import QueryArguments
+from kartothek_cube.cube.query.plan import Group
 from kartothek_cube.spark.read.shuffle import job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session, session_by_keyword
 from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, sizes_of_groups, task_count
@@ -102,7 +102,7 @@ def query_cube_spark(
     """
     with operation("query_cube_spark", options, cube=cube):
         # Only the driver plans: tasks import this module, too.
-        from kartothek_cube.cube.members.discovery import cube_and_store
+        from kartothek_cube.cube.members import cube_and_store
         from kartothek_cube.cube.query.planning import load_members_of, make_plan, plan_members
         from kartothek_cube.spark.read.native import is_native, native_files, native_frame
 

@@ -13,7 +13,7 @@ from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.keys import IntArray, group_numbers, group_starts, one_value, pack_one
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.cube.execute.partition_loader import PartitionLoader
+from kartothek_cube.cube.execute.load import PartitionLoader
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.spark.actions import Job
 from kartothek_cube.spark.session import to_tasks

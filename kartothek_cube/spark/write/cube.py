@@ -21,11 +21,17 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented, store_factory
 from kartothek_cube.core.write.layout import NO_LAYOUT
 from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.members.discovery import cube_and_store, load_cube
-from kartothek_cube.cube.verbs.build import existing_for_build
+from kartothek_cube.cube.members import cube_and_store, load_cube
+from kartothek_cube.cube.verbs.write import existing_for_build
 from kartothek_cube.cube.write.commit import commit_cube_write
-from kartothek_cube.cube.write.duplicates import check_duplicates
-from kartothek_cube.cube.write.plan import CubeWrite, plan_append, plan_build, plan_extend, plan_update
+from kartothek_cube.cube.write.plan import (
+    CubeWrite,
+    check_duplicates,
+    plan_append,
+    plan_build,
+    plan_extend,
+    plan_update,
+)
 from kartothek_cube.errors import InvalidType
 from kartothek_cube.spark.actions import Job
 from kartothek_cube.spark.session import cores, session_by_keyword, session_of, shown

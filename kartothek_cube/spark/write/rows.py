@@ -16,8 +16,8 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import InputPartition
 from kartothek_cube.core.write.prepare import Schemas, WriteRequest, check_final, prepare
 from kartothek_cube.core.write.stage import PartitionRows, Receipt, StageRequest, dataset_schema
-from kartothek_cube.cube.write.prepare import DatasetWrite, check_no_nulls, check_repeated, prepare_parts
-from kartothek_cube.cube.write.staging import stage_table
+from kartothek_cube.cube.write.plan import DatasetWrite, check_no_null_cells, check_repeated, prepare_parts
+from kartothek_cube.cube.write.stage import stage_table
 
 __all__ = ["CubeRows", "DatasetRows", "Rows", "checked_schemas", "full_schema", "stored_schema"]
 
@@ -115,7 +115,7 @@ class CubeRows:
     def checked(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         last: pa.Table | None = None
         for piece in pieces:
-            check_no_nulls(self.write, piece)
+            check_no_null_cells(self.write, piece)
             # Duplicates may span two pieces.
             rows = piece if last is None else pa.concat_tables([last, piece])
             keys = pack_one(rows, self.sort_columns)

@@ -21,7 +21,7 @@ from kartothek_cube.core.runtime.options import options as use
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.core.write.layout import layout_of
-from kartothek_cube.cube.members.discovery import cube_of, load_members
+from kartothek_cube.cube.members import cube_of, load_members
 from kartothek_cube.errors import AlreadyExists, CommitConflict, CorruptData, InvalidInput, InvalidType, Unsupported
 from kartothek_cube.spark import driver_errors, register
 from kartothek_cube.spark.datasource.options import parse_options

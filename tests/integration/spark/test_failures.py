@@ -153,7 +153,7 @@ def test_no_receipts_are_no_files():
 
 
 def test_key_ranges_decide_which_files_are_looked_into(cube):
-    from kartothek_cube.cube.write.duplicates import overlapping
+    from kartothek_cube.cube.write.plan import overlapping
 
     write = SimpleNamespace(request=SimpleNamespace(partition_on=("p", "q")), sort_columns=("p", "x"))
     file = lambda p, q, low, high: SimpleNamespace(values={"p": p, "q": q}, low=(low,), high=(high,))  # noqa: E731

@@ -25,8 +25,8 @@ from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import check_user_metadata, decompress, parse_document, render_document
 from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
 from kartothek_cube.core.stores.local import LocalStore, MemoryStore
-from kartothek_cube.cube.verbs.cleanup import cleanup_cube
-from kartothek_cube.cube.verbs.delete import delete_cube
+from kartothek_cube.cube.verbs.cells import delete_cube
+from kartothek_cube.cube.verbs.maintain import cleanup_cube
 from kartothek_cube.errors import (
     CorruptData,
     CorruptDocument,

@@ -27,7 +27,7 @@ from kartothek_cube.core.dataset.write import (
 from kartothek_cube.core.metadata.commit_log import TXN_KEY, Txn, is_applied, last_number, parse_txn, with_txn
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.local import MemoryStore
-from kartothek_cube.cube.verbs.compact import compact_dataset
+from kartothek_cube.cube.verbs.maintain import compact_dataset
 from kartothek_cube.errors import CommitConflict, CorruptDocument, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.support.commits import UUID, make_change, wait_for_waiting, write

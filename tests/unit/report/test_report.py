@@ -33,11 +33,8 @@ from kartothek_cube.core.maintenance.inspection import Counts, Finding, report_o
 from kartothek_cube.core.maintenance.verify_checks import rebuild
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.local import MemoryStore
-from kartothek_cube.cube.report.advice import advice_of
-from kartothek_cube.cube.report.charts import STYLE, heat_figure, level, sparkline
-from kartothek_cube.cube.report.facts import Growth, HeatMap
-from kartothek_cube.cube.report.measure import CubeStatistics, histogram
-from kartothek_cube.cube.report.page import page
+from kartothek_cube.cube.report.facts import CubeStatistics, Growth, HeatMap, histogram
+from kartothek_cube.cube.report.page import STYLE, advice_of, heat_figure, level, page, sparkline
 from kartothek_cube.errors import DatasetNotFound, HistoryUnavailable, InvalidType
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.report_cubes import CUBE, full_store, many_partitions, rows

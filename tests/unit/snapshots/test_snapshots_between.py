@@ -18,7 +18,7 @@ from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import BeforeCreation, read_entry, snapshots_between, states
 from kartothek_cube.core.stores.local import MemoryStore
-from kartothek_cube.cube.verbs.compact import compact_dataset
+from kartothek_cube.cube.verbs.maintain import compact_dataset
 from kartothek_cube.errors import CorruptDocument, HistoryUnavailable
 from kartothek_cube.testing.stores import CountingStore
 from tests.caches import forget

@@ -11,7 +11,7 @@ from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, collect
 from kartothek_cube.core.expressions.predicates import Bounds
 from kartothek_cube.core.snapshots import statistics
 from kartothek_cube.core.stores.local import MemoryStore
-from kartothek_cube.cube.execute.count import disjoint_groups
+from kartothek_cube.cube.execute.run import disjoint_groups
 from kartothek_cube.testing.stores import CountingStore
 from tests.caches import forget
 from tests.support.cubes import contents

@@ -11,7 +11,7 @@ import pytest
 
 from kartothek_cube.core.arrow.keys import overwrite
 from kartothek_cube.core.runtime.options import uses_fast_paths
-from kartothek_cube.cube.execute.join import (
+from kartothek_cube.cube.execute.load import (
     BuildSide,
     join_cells,
     newest_rows,

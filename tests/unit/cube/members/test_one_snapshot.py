@@ -34,7 +34,7 @@ from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.snapshots.documents import read_document
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.cube.members.discovery import load_cube
+from kartothek_cube.cube.members import load_cube
 from kartothek_cube.cube.write import commit as cube_commit
 from kartothek_cube.cube.write.plan import plan_append
 from kartothek_cube.errors import (

@@ -28,7 +28,7 @@ from kartothek_cube.api.discover import discover_datasets
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.contract import ReadOnlyView
 from kartothek_cube.core.stores.local import MemoryStore
-from kartothek_cube.cube.members.discovery import load_members
+from kartothek_cube.cube.members import load_members
 from kartothek_cube.errors import (
     CommitConflict,
     InvalidInput,

@@ -18,7 +18,7 @@ from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.metadata.snapshot import parse_common_metadata
 from kartothek_cube.core.stores.contract import ReadOnlyView
 from kartothek_cube.core.stores.local import MemoryStore
-from kartothek_cube.cube.write import staging
+from kartothek_cube.cube.write import stage as staging
 from kartothek_cube.errors import (
     AlreadyExists,
     AtomicityRequired,

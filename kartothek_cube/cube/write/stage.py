@@ -21,13 +21,19 @@ from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import chunk_bytes
 from kartothek_cube.core.write.stage import Drained, PartitionRows, Receipt, Staging, stage_parts, stage_together
-from kartothek_cube.cube.write.duplicates import check_duplicates
-from kartothek_cube.cube.write.input_data import Block, InputData, check_has_blocks, concat
-from kartothek_cube.cube.write.plan import CubeWrite, check_not_empty, check_stays_filled
-from kartothek_cube.cube.write.prepare import DatasetWrite, prepare_parts
+from kartothek_cube.cube.write.plan import (
+    Block,
+    CubeWrite,
+    DatasetWrite,
+    InputData,
+    check_duplicates,
+    check_has_blocks,
+    check_not_empty,
+    check_stays_filled,
+    concat,
+    prepare_parts,
+)
 from kartothek_cube.errors import InvalidInput, KartothekCubeError
-
-__all__ = ["Planner", "Receipts", "WriteBuffer", "stage_input", "stage_table", "stage_tables"]
 
 Receipts: TypeAlias = Mapping[str, list[Receipt]]
 """Dataset → receipts of its staged files."""
