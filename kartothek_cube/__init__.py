@@ -60,8 +60,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.runtime.options import Progress, options
     from kartothek_cube.core.stores.open import open_store
     from kartothek_cube.engines.verbs import connect, scan_cube, scan_dataset
-    from kartothek_cube.handles.cube_handle import CubeHandle, open  # noqa: A004, F401 - not in __all__
-    from kartothek_cube.handles.dataset_handle import DatasetHandle, open_dataset
+    from kartothek_cube.handles import CubeHandle, DatasetHandle, open, open_dataset  # noqa: A004, F401 - not in __all__
 else:
     # The same once more, for running code: a name loads its module when it is first used.
     __getattr__, __dir__ = lazy_names(
@@ -137,12 +136,10 @@ else:
             "errors": [
                 "errors",
             ],
-            "handles.cube_handle": [
+            "handles": [
                 "CubeHandle",
-                "open",
-            ],
-            "handles.dataset_handle": [
                 "DatasetHandle",
+                "open",
                 "open_dataset",
             ],
         },

@@ -82,7 +82,7 @@ def steps(store: Store, prefix: str, page: Path) -> Iterator[tuple[str, str]]:
 
     from kartothek_cube.cli import demo_data as data
     from kartothek_cube.cube.cube import Cube
-    from kartothek_cube.handles.cube_handle import CubeHandle
+    from kartothek_cube.handles import CubeHandle
 
     cube = Cube(["PRODUCT_ID", "STORE_ID", "WEEK"], ["PERIOD"], prefix, index_columns=["BRAND", "DEPARTMENT", "MAILER"])
     grocery, seed = CubeHandle(cube, store), data.sales()

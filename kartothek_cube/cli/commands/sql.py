@@ -192,7 +192,7 @@ class _Statements:
                 text = f"{of_a_scan['text']}."
             if unknown := _UNKNOWN.match(text):
                 from kartothek_cube.core.arguments import did_you_mean, join_names
-                from kartothek_cube.engines.catalog import list_tables
+                from kartothek_cube.engines.tables import list_tables
 
                 names = list_tables(self.store)
                 text = f"{unknown[0]} Tables: {join_names(names)}.{did_you_mean([unknown['name']], names)}"

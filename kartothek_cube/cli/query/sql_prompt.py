@@ -22,7 +22,7 @@ from kartothek_cube.core.arguments import did_you_mean
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.time_travel import check_as_of
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.engines.catalog import find_table, list_tables
+from kartothek_cube.engines.tables import find_table, list_tables
 from kartothek_cube.errors import KartothekCubeError
 
 __all__ = ["Names", "StatementCompleter", "is_whole", "prompt_rounds", "statement_of"]

@@ -34,7 +34,7 @@ from kartothek_cube.cube.members import cube_of, list_cube_prefixes, read_member
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.verbs.history import cube_history
 from kartothek_cube.cube.verbs.read import plan_cube_query
-from kartothek_cube.engines.differences import (
+from kartothek_cube.engines.duckdb import (
     FUNCTIONS,
     Difference,
     check_no_key,

@@ -1,57 +1,515 @@
 """A connection of DuckDB in which the cubes and datasets of a store are tables.
 
 Tables are found, registered and renewed before a statement is run.
+
+What DuckDB's own parser says about a text of SQL. No statement is run.
+
+Differences of two pinned states, for the SQL of DuckDB and of Spark: their rows, or counts.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import re
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
-from itertools import count
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from itertools import count, pairwise
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, cast
 
 import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
 
+from kartothek_cube.core.arguments import did_you_mean, join_names
+from kartothek_cube.core.arrow.difference import CHANGE_TYPE, changes_schema
+from kartothek_cube.core.dataset.history import read_dataset_changes
+from kartothek_cube.core.display import KINDS
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE
+from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Options
 from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.scan.plan import check_change_type, check_since, without_files
+from kartothek_cube.core.snapshots.loader import find_snapshot
+from kartothek_cube.core.snapshots.time_travel import check_as_of, snapshots_between
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.engines.arrow_dataset import TableDataset
-from kartothek_cube.engines.catalog import find_table, list_tables
-from kartothek_cube.engines.differences import (
-    COUNTS,
-    FUNCTIONS,
-    DifferenceDataset,
-    States,
-    function_of,
-    given_states,
-    open_difference,
-)
-from kartothek_cube.engines.statements import (
-    Explained,
-    arguments_of,
-    bare_count,
-    created_name,
-    explained,
-    is_kept,
-    lists_tables,
-    parameters_of,
-    parsed,
-    split,
-    split_calls,
-    unquoted,
-)
-from kartothek_cube.engines.tables import Scan, Table
-from kartothek_cube.errors import InvalidInput, KartothekCubeError
+from kartothek_cube.cube.cube import Cube, visible_columns
+from kartothek_cube.cube.execute.run import iter_changes, iter_dataset_changes
+from kartothek_cube.cube.members import check_state, load_states, read_members, seeds_of, valid_cube
+from kartothek_cube.cube.query.intention import QueryArguments
+from kartothek_cube.cube.query.plan import with_types_of
+from kartothek_cube.cube.query.planning import plan_states
+from kartothek_cube.cube.verbs.describe import describe_cube_changes
+from kartothek_cube.engines.arrow_dataset import TableDataset, TableScanner
+from kartothek_cube.engines.tables import Scan, Table, find_table, list_tables
+from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType, KartothekCubeError
 from kartothek_cube.typing import AsOf, Columns, CubeState, IntoConditions
 
-__all__ = ["Connection", "StoreCatalog", "StoreConnection"]
+_WORD = re.compile(r'"(?:[^"]|"")+"|\w+')
+_NAME = r'(?:"(?:[^"]|"")+"|[A-Za-z_]\w*)'
+_BLANK = r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
+
+# Statements that list what a database has.
+_LISTING = re.compile(
+    r"\b(information_schema|duckdb_(?:tables|views|columns)|sqlite_(?:master|schema)|pg_catalog|show_tables\w*)\b"
+    r"|\bshow\s+(all\s+)?tables\b|^\s*(show|desc|describe)\s*;?\s*$",
+    re.IGNORECASE,
+)
+_COUNT = re.compile(
+    rf"{_BLANK}select\s+count\s*\(\s*\*?\s*\)(?:\s+as\s+(?P<alias>{_NAME}))?\s+from\s+(?P<name>{_NAME})\s*;?\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+_EXPLAIN = re.compile(
+    rf"{_BLANK}explain\s+(?P<analyze>analyze\b)?\s*(?:\((?P<options>[^)]*)\))?(?P<body>.*)", re.IGNORECASE | re.DOTALL
+)
+_CREATE = re.compile(
+    rf"{_BLANK}create\s+(?:or\s+replace\s+)?(?:temp\s+|temporary\s+|recursive\s+)*(?:table|view)\s+"
+    rf"(?:if\s+not\s+exists\s+)?(?P<name>{_NAME})(?!\s*\.)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+# Statements that DuckDB keeps, and runs later.
+_KEPT = re.compile(
+    rf"{_BLANK}(?:prepare|create\b{_BLANK}(?:or\b{_BLANK}replace\b{_BLANK})?"
+    rf"(?:(?:temp|temporary|recursive)\b{_BLANK})*(?:view|macro|function))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def unquoted(identifier: str) -> str:
+    """The name that an identifier of SQL stands for.
+
+    Examples
+    --------
+    >>> unquoted('"sales++seed"'), unquoted("sales")
+    ('sales++seed', 'sales')
+    """
+    return identifier[1:-1].replace('""', '"') if identifier.startswith('"') else identifier
+
+
+def lists_tables(text: str) -> bool:
+    """Whether a statement asks which tables there are."""
+    return _LISTING.search(text) is not None
+
+
+def bare_count(text: str) -> tuple[str, str] | None:
+    """The table that a statement does nothing but count, and the name of the result.
+
+    Examples
+    --------
+    >>> bare_count("SELECT count(*) AS n FROM sales")
+    ('sales', 'n')
+    >>> bare_count("SELECT count(*) FROM sales, stock") is None
+    True
+    """
+    found = _COUNT.fullmatch(text)
+    return None if found is None else (unquoted(found["name"]), found["alias"] or '"count_star()"')
+
+
+def created_name(text: str) -> str | None:
+    """The table or view that a statement creates, if it names no schema.
+
+    Examples
+    --------
+    >>> created_name("CREATE TEMP TABLE sales AS SELECT 1 AS x")
+    'sales'
+    """
+    found = _CREATE.match(text)
+    return None if found is None else unquoted(found["name"])
+
+
+def is_kept(text: str) -> bool:
+    """Whether a statement makes something that runs later: a view, a macro, a prepared statement.
+
+    Examples
+    --------
+    >>> is_kept("CREATE VIEW busy AS FROM sales"), is_kept("CREATE TABLE busy AS FROM sales")
+    (True, False)
+    """
+    return _KEPT.match(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """An EXPLAIN: the statement that it is about, and whether it runs it."""
+
+    body: str
+    runs: bool
+
+
+def explained(text: str) -> Explained | None:
+    """What a statement explains; None for another statement."""
+    found = _EXPLAIN.fullmatch(text)
+    if found is None:
+        return None
+    return Explained(found["body"], found["analyze"] is not None or "analyze" in (found["options"] or "").lower())
+
+
+def split(inside: duckdb.DuckDBPyConnection, text: str) -> list[str]:
+    """The statements of a text, if DuckDB can tell their texts; else the text."""
+    try:
+        texts = [str(statement.query) for statement in inside.extract_statements(text)]
+    except duckdb.Error:  # the error is raised where the text is run
+        return [text]
+    # Older releases make several statements without a text of a PIVOT.
+    return texts if all(each.strip() for each in texts) and texts else [text]
+
+
+def split_calls(text: str, functions: Collection[str]) -> list[str]:
+    """A text before, at and after each call of some functions: the calls are the odd pieces.
+
+    Examples
+    --------
+    >>> split_calls("FROM sales, range(f(2)) AS r -- range(1)", ["range"])
+    ['FROM sales, ', 'range(f(2))', ' AS r -- range(1)']
+    """
+    if not any(function in text.lower() for function in functions):
+        return [text]
+    encoded = text.encode()  # DuckDB counts bytes
+    # Older releases leave comments out: they go with the word before.
+    starts = [start for start, kind in duckdb.tokenize(text) if kind != duckdb.token_type.comment]
+    first, *words = [encoded[start:end].decode() for start, end in pairwise([0, *starts, len(encoded)])]
+    pieces, depth = [first], 0
+    for word, following in pairwise([*words, ""]):
+        if len(pieces) % 2:
+            named = _WORD.match(word) if following.startswith("(") else None
+            if named is not None and unquoted(named[0]).lower() in functions:
+                pieces.append("")
+            pieces[-1] += word
+        else:
+            depth += (word[0] == "(") - (word[0] == ")")
+            pieces[-1] += word if depth else ")"
+            if not depth:
+                pieces.append(word[1:])
+    return pieces if len(pieces) % 2 else [text]
+
+
+def parameters_of(inside: duckdb.DuckDBPyConnection, text: str) -> set[str]:
+    """The names of a statement's parameters; numbers for those without a name."""
+    return {name for statement in inside.extract_statements(text) for name in statement.named_parameters}
+
+
+def arguments_of(
+    inside: duckdb.DuckDBPyConnection, call: str, values: Mapping[str, object]
+) -> list[tuple[str, object]]:
+    """The names and values of the arguments of a table function; what has no name comes first.
+
+    Raises
+    ------
+    InvalidInput
+        For an argument that is no constant, and parameters that are not among the values.
+    """
+    tree = _serialized(inside, f"FROM {call}")
+    if tree["error"]:
+        raise InvalidInput(f"{call}: {tree['error_message']}")
+    node = tree["statements"][0]["node"]
+    function = node["from_table"]["function"]
+    # Releases before 2 have the expressions alone.
+    expressions = [e.get("expression", e) for e in function.get("children", function.get("arguments"))]
+    if not expressions:
+        return []
+    for number, given in enumerate(expressions):
+        if given["type"] == "COMPARE_EQUAL" and given["left"]["type"] == "COLUMN_REF":  # the older `name = value`
+            expressions[number] = {**given["right"], "alias": given["left"]["column_names"][-1]}
+    names = [given["alias"].lower() for given in expressions]
+    node["select_list"] = expressions
+    node["from_table"] = {"type": "EMPTY", "alias": "", "sample": None, "query_location": 0}
+    with inside.cursor() as cursor:
+        text = cursor.execute("SELECT json_deserialize_sql($tree)", {"tree": json.dumps(tree)}).fetchall()[0][0]
+    try:
+        (row,) = inside.sql(text, params=dict(values) or None).fetchall()
+    except duckdb.TransactionException:
+        raise
+    except duckdb.Error as error:
+        raise InvalidInput(
+            f"The arguments of {call} are constants or parameters with a name, as $since: {error}"
+        ) from error
+    return list(zip(names, row, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTree:
+    """What a query reads: tables, functions, and whether some of these give rows."""
+
+    tables: frozenset[str]
+    functions: frozenset[str]
+    has_sources: bool
+
+
+def parsed(inside: duckdb.DuckDBPyConnection, text: str) -> QueryTree | None:
+    """What a query reads, without looking anything up; None for statements that are no query."""
+    tree = _serialized(inside, text)
+    if tree["error"]:
+        return None
+    nodes = list(_nodes(tree))
+    return QueryTree(
+        frozenset(unquoted(node["table_name"]) for node in nodes if node.get("table_name") and _is_table(node)),
+        frozenset(node["function_name"].lower() for node in nodes if node.get("function_name")),
+        any(node.get("type") == "TABLE_FUNCTION" for node in nodes),
+    )
+
+
+def _serialized(inside: duckdb.DuckDBPyConnection, text: str) -> dict[str, Any]:
+    with inside.cursor() as cursor:
+        (answer,) = cursor.execute("SELECT json_serialize_sql($text)", {"text": text}).fetchall()[0]
+    tree: dict[str, Any] = json.loads(answer)
+    return tree
+
+
+def _is_table(node: dict[str, Any]) -> bool:
+    return node.get("type") in ("BASE_TABLE", "SHOW_REF")
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    children = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    if isinstance(tree, dict):
+        yield tree
+    for child in children:
+        yield from _nodes(child)
+
+
+COUNTS = pa.schema([("dataset", pa.string()), *((kind, pa.int64()) for kind in KINDS)])
+"""The columns of counts."""
+
+FUNCTIONS = ("kartothek_changes", "kartothek_change_counts")
+"""The table functions of SQL, for the rows and for counts of them."""
+
+_DIFFERENCE_VERB = "connect"
+_ARGUMENTS = "(name, since => …, until => …, on_columns => […])"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What changed between two states, which are pinned.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        The column ``_change_type``, and those of the rows.
+    tables : Callable
+        Starts a new stream of the rows.
+    counts : Callable
+        Counts the rows by dataset, in the columns `COUNTS`. ``updated`` is null without keys.
+    until : str, datetime or mapping, optional
+        The later state.
+    """
+
+    schema: pa.Schema
+    tables: Callable[[], Iterator[pa.Table]]
+    counts: Callable[[], pa.Table]
+    until: CubeState | None
+
+
+class DifferenceDataset(pads.Dataset):
+    """A difference as DuckDB takes it: a dataset of Arrow, of which each scan is a new stream.
+
+    All columns are compared whatever a scan wants: without a column, there are fewer changes.
+    """
+
+    def __init__(self, schema: pa.Schema, tables: Callable[[], Iterable[pa.Table]]) -> None:
+        # Without the initializer of the base class, which allows none but Arrow's own datasets.
+        self._schema, self._tables = schema, tables
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The column ``_change_type``, and those of the rows."""
+        return self._schema
+
+    def scanner(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002 - Arrow's name, which DuckDB uses
+        **_: Any,
+    ) -> TableScanner:
+        """Some columns of the rows that satisfy an expression."""
+        return TableScanner(
+            self._schema, list(self._schema.names if columns is None else columns), self._tables, filter
+        )
+
+
+class States(TypedDict, total=False):
+    """What a call of a table function says."""
+
+    since: CubeState
+    until: AsOf | None
+    on: Columns
+
+
+def function_of(call: str) -> str:
+    """The table function that a call names.
+
+    Examples
+    --------
+    >>> function_of("Kartothek_Changes ('sales', since => '2024-05-01')")
+    'kartothek_changes'
+    """
+    return next(function for function in FUNCTIONS if call.lstrip('"').lower().startswith(function))
+
+
+def given_states(call: str, arguments: Sequence[tuple[str, object]]) -> tuple[str, States]:
+    """The name and the states of a call of a table function.
+
+    Raises
+    ------
+    InvalidInput
+        If the call has other arguments.
+
+    Examples
+    --------
+    >>> given = [("", "sales"), ("since", dt.date(2024, 5, 1)), ("on_columns", ["SHOP"])]
+    >>> given_states("kartothek_changes(…)", given)
+    ('sales', {'since': '2024-05-01', 'on': ['SHOP']})
+    """
+    signature = function_of(call) + _ARGUMENTS
+    named = {"on" if name == "on_columns" else name: value for name, value in arguments}
+    if [name for name, _ in arguments].count("") != 1 or len(named) < len(arguments):
+        raise InvalidInput(
+            f"{call}: the cube or dataset is the argument without a name, each other comes once: {signature}."
+        )
+    unknown = named.keys() - {"", "since", "until", "on"}
+    if unknown:
+        names = ("since", "until", "on_columns")
+        raise InvalidInput(
+            f"{call}: there is no argument {join_names(unknown)}.{did_you_mean(unknown, names)} It is {signature}."
+        )
+    if named.get("since") is None:
+        raise InvalidInput(f"{call} lacks since => the commit or the moment of the older state.")
+    days = {name: value.isoformat() for name, value in named.items() if type(value) is dt.date}
+    states = {**named, **days}
+    return cast("str", states.pop("")), cast("States", states)
+
+
+def open_difference(
+    name: str,
+    store: Store,
+    options: Options,
+    *,
+    since: CubeState,
+    until: AsOf | None = None,
+    conditions: IntoConditions = None,
+    on: Columns = None,
+) -> Difference:
+    """Pin two states of a cube, else of a dataset; errors as of `query_cube_changes`.
+
+    Raises
+    ------
+    DatasetNotFound
+        If the store has neither; the message has the names that may be meant.
+    """
+    if not isinstance(name, str):
+        raise InvalidType(f"The prefix of a cube or the uuid of a dataset is a text, not {name!r}.")
+    with operation(_DIFFERENCE_VERB, options):
+        check_state(until, "until")
+        members = read_members(name, store)
+        if seeds_of(members):
+            check_no_key(name, on)
+            cube = valid_cube(name, members if until is None else read_members(name, store, as_of=until))
+            return cube_difference(QueryArguments(cube, conditions, as_of=until), since, store, options)
+        snapshot = find_snapshot(store, name)
+        if snapshot is None:
+            names = list_tables(store)
+            raise DatasetNotFound(
+                f"There is no cube or dataset {name!r} in the store {store.name}. "
+                f"It has: {join_names(names)}.{did_you_mean([name], names)}"
+            )
+        if conditions is not None:
+            raise InvalidInput(f"{name!r} is a dataset, and conditions are for cubes: filter the result.")
+        return dataset_difference(snapshot, since, until, on, store, options)
+
+
+def check_no_key(name: str, on: Columns) -> None:
+    """Raise if the cells of a cube should have another key."""
+    if on is not None:
+        raise InvalidInput(f"{name!r} is a cube, whose cells are the keys: on is for datasets.")
+
+
+def cube_difference(arguments: QueryArguments, since: CubeState, store: Store, options: Options) -> Difference:
+    """Pin two states of a query."""
+    prefix = arguments.cube.uuid_prefix
+    before, after = plan_states(arguments, since, store)
+    check_change_type(after.plan.schema.names, f"Cube {prefix!r}")
+    until = after.plan.commits
+
+    def tables() -> Iterator[pa.Table]:
+        with operation(_DIFFERENCE_VERB, options, cube=prefix) as op:
+            return op.lasting(iter_changes(before, after, store))
+
+    def counts() -> pa.Table:
+        with operation(_DIFFERENCE_VERB, options, cube=prefix):
+            return describe_cube_changes(arguments.cube, store, since, until, rows=0).counts
+
+    return Difference(changes_schema(after.plan.schema), tables, counts, until)
+
+
+def member_difference(
+    cube: Cube, dataset: str, since: CubeState, until: CubeState | None, store: Store, options: Options
+) -> Difference:
+    """Pin two states of the cells of one dataset of a cube.
+
+    Raises
+    ------
+    DatasetNotFound
+        If the cube has no such dataset.
+    """
+    context = f"Dataset {dataset!r} of cube {cube.uuid_prefix!r}"
+    then, now = load_states(cube, store, None, since, until)
+    if dataset not in now:
+        raise DatasetNotFound(
+            f"Cube {cube.uuid_prefix!r} has no dataset {dataset!r}. It has: {join_names(now)}."
+            f"{did_you_mean([dataset], now)}"
+        )
+    after = with_types_of(now, then)[dataset]
+    before = then.get(dataset) or without_files(after)
+    names = visible_columns(after.schema.names)
+    check_change_type(names, context)
+    schema = changes_schema(pa.schema([(name, after.schema.field(name).type) for name in names]))
+
+    def tables() -> Iterator[pa.Table]:
+        with operation(_DIFFERENCE_VERB, options, cube=cube.uuid_prefix) as op:
+            found = iter_dataset_changes(cube, before, after, store)
+            return op.lasting(part for each in found for part in (each.updates(schema), each.others(schema)))
+
+    pinned = {i: snapshot.commit for i, snapshot in now.items()}
+    return Difference(schema, tables, partial(_counted, dataset, tables, True), pinned)
+
+
+def dataset_difference(
+    snapshot: Snapshot, since: CubeState, until: CubeState | None, on: Columns, store: Store, options: Options
+) -> Difference:
+    """Pin two states of a dataset."""
+    end = check_as_of(until, "until")
+    pinned = snapshots_between(store, snapshot, check_since(since), end)
+    table = SINGLE_TABLE if SINGLE_TABLE in pinned.after.tables else pinned.after.tables[0]
+    first, last = pinned.before.commit or check_since(since), pinned.after.commit or end
+
+    def reader() -> pa.RecordBatchReader:
+        return read_dataset_changes(snapshot.uuid, store, first, last, on=on, table=table)
+
+    def tables() -> Iterator[pa.Table]:
+        with operation(_DIFFERENCE_VERB, options) as op:
+            return op.lasting(pa.Table.from_batches([batch]) for batch in reader())
+
+    with reader() as planned:
+        return Difference(planned.schema, tables, partial(_counted, snapshot.uuid, tables, on is not None), last)
+
+
+def _counted(name: str, tables: Callable[[], Iterable[pa.Table]], has_keys: bool) -> pa.Table:
+    kinds: Counter[str] = Counter()
+    for table in tables():
+        for row in pc.value_counts(table.column(CHANGE_TYPE)).to_pylist():
+            kinds[row["values"]] += row["counts"]
+    # Without a key nothing says which rows are updates of which.
+    updated = kinds["update_postimage"] if has_keys else None
+    return pa.table([[name], [kinds["insert"]], [updated], [kinds["delete"]]], schema=COUNTS)
+
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

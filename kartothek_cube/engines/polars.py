@@ -48,7 +48,6 @@ from kartothek_cube.engines.tables import DatasetScan, Scan, Table
 if TYPE_CHECKING:
     from polars.lazyframe.resolver import FilterExpr, ResolvedLazyFrameProps
 
-__all__ = ["Conjunct", "lazy_frame", "split_predicate", "tree_of"]
 
 Tree: TypeAlias = Mapping[str, Any]
 

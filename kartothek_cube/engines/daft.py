@@ -20,8 +20,6 @@ from kartothek_cube.engines.arrow_dataset import filter_of
 from kartothek_cube.engines.pushdown import implied_clauses
 from kartothek_cube.engines.tables import Scan, Table
 
-__all__ = ["TableSource"]
-
 
 class TableSource(DataSource):
     """What Daft calls to read a table.
