@@ -284,7 +284,7 @@ def test_the_module_that_spark_finds_by_its_name_holds_the_data_source():
 
 def test_a_writing_task_of_spark_loads_none_of_the_classes_of_kartothek():
     pytest.importorskip("pyspark", reason="not installed: pyspark")
-    loaded = modules_after("import kartothek_cube.spark.write.stage") - {"pyspark"}
+    loaded = modules_after("import kartothek_cube.spark.stage") - {"pyspark"}
     assert loaded & WITHOUT == set()
     assert [
         name for name in loaded if name.startswith(("kartothek_cube.core.kartothek", "kartothek_cube.engines"))

@@ -11,68 +11,65 @@ from typing import TYPE_CHECKING, Any
 from kartothek_cube.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from kartothek_cube.spark.actions import driver_errors
-    from kartothek_cube.spark.cube_maintenance import (
+    from kartothek_cube.spark.datasource import register
+    from kartothek_cube.spark.java import ensure_java, java_home
+    from kartothek_cube.spark.maintenance import (
+        build_dataset_indices_spark,
         cleanup_cube_spark,
+        collect_dataset_metadata_spark,
         collect_stats_spark,
         compact_cube_spark,
-        copy_cube_spark,
-        delete_cube_spark,
-        remove_partitions_spark,
-    )
-    from kartothek_cube.spark.dataset_maintenance import (
-        build_dataset_indices_spark,
-        collect_dataset_metadata_spark,
         compact_dataset_spark,
+        copy_cube_spark,
         copy_dataset_spark,
+        delete_cube_spark,
         delete_dataset_spark,
         delete_rows_spark,
         garbage_collect_dataset_spark,
         hash_dataset_spark,
+        remove_partitions_spark,
     )
-    from kartothek_cube.spark.datasource import register
-    from kartothek_cube.spark.java import ensure_java, java_home
-    from kartothek_cube.spark.read.dataset import read_dataset_as_spark
-    from kartothek_cube.spark.read.groups import map_cube_groups
-    from kartothek_cube.spark.read.query import query_cube_spark
-    from kartothek_cube.spark.write.cube import (
+    from kartothek_cube.spark.read import map_cube_groups, query_cube_spark, read_dataset_as_spark
+    from kartothek_cube.spark.tasks import driver_errors
+    from kartothek_cube.spark.write import (
         append_to_cube_from_spark,
         build_cube_from_spark,
         extend_cube_from_spark,
+        merge_dataset_from_spark,
+        store_dataset_from_spark,
         update_cube_from_spark,
+        update_dataset_from_spark,
     )
-    from kartothek_cube.spark.write.dataset import store_dataset_from_spark, update_dataset_from_spark
-    from kartothek_cube.spark.write.merge import merge_dataset_from_spark
 
 _HOMES = {
-    "append_to_cube_from_spark": "spark.write.cube",
-    "build_cube_from_spark": "spark.write.cube",
-    "build_dataset_indices_spark": "spark.dataset_maintenance",
-    "cleanup_cube_spark": "spark.cube_maintenance",
-    "collect_dataset_metadata_spark": "spark.dataset_maintenance",
-    "collect_stats_spark": "spark.cube_maintenance",
-    "compact_cube_spark": "spark.cube_maintenance",
-    "compact_dataset_spark": "spark.dataset_maintenance",
-    "copy_cube_spark": "spark.cube_maintenance",
-    "copy_dataset_spark": "spark.dataset_maintenance",
-    "delete_cube_spark": "spark.cube_maintenance",
-    "delete_dataset_spark": "spark.dataset_maintenance",
-    "delete_rows_spark": "spark.dataset_maintenance",
-    "driver_errors": "spark.actions",
+    "append_to_cube_from_spark": "spark.write",
+    "build_cube_from_spark": "spark.write",
+    "build_dataset_indices_spark": "spark.maintenance",
+    "cleanup_cube_spark": "spark.maintenance",
+    "collect_dataset_metadata_spark": "spark.maintenance",
+    "collect_stats_spark": "spark.maintenance",
+    "compact_cube_spark": "spark.maintenance",
+    "compact_dataset_spark": "spark.maintenance",
+    "copy_cube_spark": "spark.maintenance",
+    "copy_dataset_spark": "spark.maintenance",
+    "delete_cube_spark": "spark.maintenance",
+    "delete_dataset_spark": "spark.maintenance",
+    "delete_rows_spark": "spark.maintenance",
+    "driver_errors": "spark.tasks",
     "ensure_java": "spark.java",
-    "extend_cube_from_spark": "spark.write.cube",
-    "garbage_collect_dataset_spark": "spark.dataset_maintenance",
-    "hash_dataset_spark": "spark.dataset_maintenance",
+    "extend_cube_from_spark": "spark.write",
+    "garbage_collect_dataset_spark": "spark.maintenance",
+    "hash_dataset_spark": "spark.maintenance",
     "java_home": "spark.java",
-    "map_cube_groups": "spark.read.groups",
-    "merge_dataset_from_spark": "spark.write.merge",
-    "query_cube_spark": "spark.read.query",
-    "read_dataset_as_spark": "spark.read.dataset",
+    "map_cube_groups": "spark.read",
+    "merge_dataset_from_spark": "spark.write",
+    "query_cube_spark": "spark.read",
+    "read_dataset_as_spark": "spark.read",
     "register": "spark.datasource",
-    "remove_partitions_spark": "spark.cube_maintenance",
-    "store_dataset_from_spark": "spark.write.dataset",
-    "update_cube_from_spark": "spark.write.cube",
-    "update_dataset_from_spark": "spark.write.dataset",
+    "remove_partitions_spark": "spark.maintenance",
+    "store_dataset_from_spark": "spark.write",
+    "update_cube_from_spark": "spark.write",
+    "update_dataset_from_spark": "spark.write",
 }
 
 __all__ = [

@@ -64,8 +64,8 @@ from kartothek_cube.spark import (
     query_cube_spark,
     remove_partitions_spark,
 )
-from kartothek_cube.spark import executor as executor_module
-from kartothek_cube.spark.executor import FEWEST_LIGHT, Stores, spark_executor
+from kartothek_cube.spark import tasks as executor_module
+from kartothek_cube.spark.tasks import FEWEST_LIGHT, Stores, spark_executor
 
 NOW = options(grace=dt.timedelta(0), retain=dt.timedelta(0))
 ROWS = pd.DataFrame(

@@ -1,8 +1,11 @@
-"""Maintenance of datasets in Spark: the eager verbs, whose work on files runs in tasks."""
+"""Maintenance of datasets in Spark: the eager verbs, whose work on files runs in tasks.
+
+Maintenance of cubes in Spark: the eager verbs, whose work on files runs in tasks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kartothek_cube.core.commit.change import OnConflict
@@ -20,35 +23,284 @@ from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
 from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS, CompactionReport
 from kartothek_cube.core.maintenance.garbage import GarbageReport
+from kartothek_cube.core.metadata.commit_log import parse_txn
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.rows.edits import RowsReport
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.cube.verbs.maintain import compact_dataset_on
-from kartothek_cube.spark.executor import SparkExecutor, spark_executor
+from kartothek_cube.cube.cube import Cube, prefix_of
+from kartothek_cube.cube.members import cube_and_store
+from kartothek_cube.cube.verbs.cells import delete_cube_on
+from kartothek_cube.cube.verbs.copy import copy_cube_on
+from kartothek_cube.cube.verbs.maintain import cleanup_cube_on, collect_stats_on, compact_cube_on, compact_dataset_on
+from kartothek_cube.cube.verbs.write import remove_from_members
 from kartothek_cube.spark.session import session_by_keyword
-from kartothek_cube.typing import AsOf, Columns, IntoPredicates, StoreLike
+from kartothek_cube.spark.tasks import SparkExecutor, spark_executor
+from kartothek_cube.typing import (
+    AsOf,
+    Columns,
+    IntoConditions,
+    IntoDatasets,
+    IntoPredicates,
+    IntoTxn,
+    StoreLike,
+    UserMetadata,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "build_dataset_indices_spark",
-    "collect_dataset_metadata_spark",
-    "compact_dataset_spark",
-    "copy_dataset_spark",
-    "delete_dataset_spark",
-    "delete_rows_spark",
-    "garbage_collect_dataset_spark",
-    "hash_dataset_spark",
-]
-
 
 def _open(
+    verb: str, cube: Cube | str, given: Sequence[StoreLike], spark: SparkSession | None, parallelism: int | None
+) -> tuple[SparkExecutor, list[Store]]:
+    """The executor of one call, with ``verb`` in the names of its jobs, and the opened stores."""
+    stores = [open_instrumented(store) for store in given]
+    subject = f"cube {prefix_of(cube)!r}"
+    return spark_executor(verb, subject, list(zip(stores, given, strict=True)), spark, parallelism), stores
+
+
+@session_by_keyword
+def delete_cube_spark(
+    cube: Cube | str,
+    store: StoreLike,
+    datasets: IntoDatasets = None,
+    *,
+    options: Overrides | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+) -> None:
+    """Delete a cube, or some of its datasets. Spark tasks remove the files.
+
+    The order is that of `delete_cube`: one job for each kind of file, documents last. A retried
+    task finds nothing left to delete, which is no error.
+
+    Otherwise as `kartothek_cube.api.cube.delete_cube`, with ``spark`` and ``parallelism`` of
+    `build_cube_from_spark`. A store that other processes cannot open is refused with `InvalidType`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube
+    >>> from kartothek_cube.spark import delete_cube_spark
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = build_cube(sales, cube, "hfs://deleted")
+    >>> delete_cube_spark(cube, "hfs://deleted")
+    """
+    with operation("delete_cube_spark", options, cube=cube):
+        executor, (opened,) = _open("delete", cube, [store], spark, parallelism)
+        delete_cube_on(executor, cube, opened, datasets)
+
+
+@session_by_keyword
+def copy_cube_spark(
+    cube: Cube | str,
+    src_store: StoreLike,
+    tgt_store: StoreLike,
+    overwrite: bool = False,
+    datasets: IntoDatasets = None,
+    renamed_cube_prefix: str | None = None,
+    renamed_datasets: Mapping[str, str] | None = None,
+    *,
+    options: Overrides | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+) -> None:
+    """Copy a cube, or some of its datasets, to another store. Spark tasks copy the files.
+
+    A file passes through the task in blocks. The driver writes the documents after the last file,
+    the seed's document last.
+
+    Otherwise as `kartothek_cube.api.cube.copy_cube`, with ``spark`` and ``parallelism`` of
+    `build_cube_from_spark`. Stores that other processes cannot open are refused with `InvalidType`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, list_cubes
+    >>> from kartothek_cube.spark import copy_cube_spark
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = build_cube(sales, cube, "hfs://copied")
+    >>> copy_cube_spark(cube, "hfs://copied", "hfs://backup", renamed_cube_prefix="sales_2024")
+    >>> list_cubes("hfs://backup")
+    ['sales_2024']
+    """
+    with operation("copy_cube_spark", options, cube=cube):
+        executor, (source, target) = _open("copy", cube, [src_store, tgt_store], spark, parallelism)
+        copy_cube_on(executor, cube, source, target, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
+
+
+@session_by_keyword
+def collect_stats_spark(
+    cube: Cube | str,
+    store: StoreLike,
+    datasets: IntoDatasets = None,
+    *,
+    as_of: AsOf | None = None,
+    options: Overrides | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+) -> dict[str, dict[str, int]]:
+    """Partitions, files, bytes and rows of each dataset of a cube. Spark tasks read the footers.
+
+    One job reads all files of the cube.
+
+    Otherwise as `kartothek_cube.api.cube.collect_stats`, with ``spark`` and ``parallelism`` of
+    `build_cube_from_spark`. A store that other processes cannot open is refused with `InvalidType`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube
+    >>> from kartothek_cube.spark import collect_stats_spark
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = build_cube(sales, cube, "hfs://counted")
+    >>> collect_stats_spark(cube, "hfs://counted")["seed"]["rows"]
+    2
+    """
+    with operation("collect_stats_spark", options, cube=cube):
+        executor, (opened,) = _open("stats", cube, [store], spark, parallelism)
+        return collect_stats_on(executor, cube, opened, datasets, as_of)
+
+
+@session_by_keyword
+def cleanup_cube_spark(
+    cube: Cube | str,
+    store: StoreLike,
+    *,
+    dry_run: bool = False,
+    options: Overrides | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+) -> GarbageReport:
+    """Remove unreferenced files of a cube that are old enough, in Spark tasks.
+
+    The driver lists the garbage, and reads documents and history again right before the first
+    deletion.
+
+    Otherwise as `kartothek_cube.api.cube.cleanup_cube`, with ``spark`` and ``parallelism`` of
+    `build_cube_from_spark`. A store that other processes cannot open is refused with `InvalidType`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube
+    >>> from kartothek_cube.spark import cleanup_cube_spark
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = build_cube(sales, cube, "hfs://cleaned")
+    >>> cleanup_cube_spark(cube, "hfs://cleaned")
+    GarbageReport(removed 0 files of 0 bytes; 0 files of 0 bytes wait)
+    """
+    with operation("cleanup_cube_spark", options, cube=cube):
+        executor, (opened,) = _open("cleanup", cube, [store], spark, parallelism)
+        return cleanup_cube_on(executor, cube, opened, dry_run=dry_run)
+
+
+@session_by_keyword
+def compact_cube_spark(
+    cube: Cube | str,
+    store: StoreLike,
+    target_rows: int = TARGET_ROWS,
+    conditions: IntoConditions = None,
+    ktk_cube_dataset_ids: Iterable[str] | str | None = None,
+    dry_run: bool = False,
+    *,
+    sort_by: Columns = None,
+    zorder_by: Columns = None,
+    df_serializer: FileFormat | None = None,
+    rewrite: bool = False,
+    options: Overrides | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+) -> dict[str, CompactionReport]:
+    """Merge small files of the datasets of a cube in Spark tasks. Every query answers as before.
+
+    One job a dataset; for hundreds of files another job reads the footers before. A task reads,
+    sorts and writes each merge within ``options(bytes_in_flight=...)`` and returns receipts, which
+    the driver publishes.
+
+    Otherwise as `kartothek_cube.api.cube.compact_cube`, with ``spark`` and ``parallelism`` of
+    `build_cube_from_spark`. A store that other processes cannot open is refused with `InvalidType`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube
+    >>> from kartothek_cube.spark import compact_cube_spark
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = build_cube(sales, cube, "hfs://compacted")
+    >>> for product in (3, 4):
+    ...     rows = pa.table({"PRODUCT_ID": [product] * 2, "COUNTRY_CODE": ["DE", "FR"]})
+    ...     _ = append_to_cube(rows, cube, "hfs://compacted")
+    >>> report = compact_cube_spark(cube, "hfs://compacted")["seed"]
+    >>> report.files_before, report.files_after
+    (6, 2)
+    """
+    with operation("compact_cube_spark", options, cube=cube):
+        executor, (opened,) = _open("compact", cube, [store], spark, parallelism)
+        return compact_cube_on(
+            executor,
+            cube,
+            opened,
+            target_rows,
+            conditions,
+            ktk_cube_dataset_ids,
+            dry_run,
+            sort_by,
+            zorder_by,
+            df_serializer,
+            rewrite,
+        )
+
+
+@session_by_keyword
+def remove_partitions_spark(
+    cube: Cube | str,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    ktk_cube_dataset_ids: Iterable[str] | None = None,
+    metadata: Mapping[str, UserMetadata] | None = None,
+    *,
+    on_conflict: OnConflict = "raise",
+    txn: IntoTxn | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+    options: Overrides | None = None,
+) -> dict[str, DatasetMetadata]:
+    """Remove the physical partitions in which conditions on the cube's partition columns hold.
+
+    Otherwise as `kartothek_cube.api.cube.remove_partitions`, with ``txn`` of
+    `build_cube_from_spark`. Only documents and indices change, so no Spark job runs: ``spark`` and
+    ``parallelism`` have no effect.
+
+    Examples
+    --------
+    >>> from kartothek_cube.api.cube import C, Cube
+    >>> from kartothek_cube.spark import build_cube_from_spark, remove_partitions_spark
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> rows = spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE UNION SELECT 2L, 'FR'")
+    >>> _ = build_cube_from_spark(rows, cube, "hfs://fewer", shuffle=True)
+    >>> remove_partitions_spark(cube, "hfs://fewer", C("COUNTRY_CODE") == "DE")
+    {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
+    """
+    del spark, parallelism
+    with operation("remove_partitions_spark", options, cube=cube):
+        cube, opened = cube_and_store(cube, store)
+        return remove_from_members(
+            cube, opened, conditions, ktk_cube_dataset_ids, metadata, on_conflict, parse_txn(txn)
+        )
+
+
+def _open_dataset(
     verb: str,
     uuid: str | None,
     store: StoreLike | None,
@@ -91,7 +343,7 @@ def delete_dataset_spark(
     >>> delete_dataset_spark("sales", "hfs://gone")
     """
     with operation("delete_dataset_spark", options):
-        executor, opened = _open("delete", dataset_uuid, store, factory, spark, parallelism)
+        executor, opened = _open_dataset("delete", dataset_uuid, store, factory, spark, parallelism)
         delete_dataset_on(executor, dataset_uuid, opened, factory)
 
 
@@ -166,7 +418,7 @@ def garbage_collect_dataset_spark(
     GarbageReport(removed 0 files of 0 bytes; 0 files of 0 bytes wait)
     """
     with operation("garbage_collect_dataset_spark", options):
-        executor, opened = _open("collect garbage of", dataset_uuid, store, factory, spark, parallelism)
+        executor, opened = _open_dataset("collect garbage of", dataset_uuid, store, factory, spark, parallelism)
         return garbage_collect_dataset_on(executor, dataset_uuid, opened, factory, dry_run=dry_run)
 
 
@@ -202,7 +454,7 @@ def build_dataset_indices_spark(
     1
     """
     with operation("build_dataset_indices_spark", options):
-        executor, opened = _open("build indices of", dataset_uuid, store, factory, spark, parallelism)
+        executor, opened = _open_dataset("build indices of", dataset_uuid, store, factory, spark, parallelism)
         return build_dataset_indices_on(executor, opened, dataset_uuid, columns, factory)
 
 
@@ -240,7 +492,7 @@ def collect_dataset_metadata_spark(
     [2]
     """
     with operation("collect_dataset_metadata_spark", options):
-        executor, opened = _open("read footers of", dataset_uuid, store, factory, spark, parallelism)
+        executor, opened = _open_dataset("read footers of", dataset_uuid, store, factory, spark, parallelism)
         return collect_dataset_metadata_on(
             executor, opened, dataset_uuid, table_name, predicates, frac, factory, random_state, as_of
         )
@@ -281,7 +533,7 @@ def hash_dataset_spark(
     True
     """
     with operation("hash_dataset_spark", options):
-        executor, opened = _open("hash", dataset_uuid, store, factory, spark, parallelism)
+        executor, opened = _open_dataset("hash", dataset_uuid, store, factory, spark, parallelism)
         return hash_dataset_on(executor, opened, dataset_uuid, subset, group_key, table, predicates, factory, as_of)
 
 
@@ -323,7 +575,7 @@ def compact_dataset_spark(
     (2, 1)
     """
     with operation("compact_dataset_spark", options):
-        executor, opened = _open("compact", dataset_uuid, store, factory, spark, parallelism)
+        executor, opened = _open_dataset("compact", dataset_uuid, store, factory, spark, parallelism)
         return compact_dataset_on(
             executor,
             dataset_uuid,
@@ -372,7 +624,7 @@ def delete_rows_spark(
     2
     """
     with operation("delete_rows_spark", options):
-        executor, opened = _open("delete rows of", dataset_uuid, store, None, spark, parallelism)
+        executor, opened = _open_dataset("delete rows of", dataset_uuid, store, None, spark, parallelism)
         return delete_rows_on(
             executor, dataset_uuid, store if opened is None else opened, predicates, on_conflict, dry_run
         )

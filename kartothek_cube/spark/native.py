@@ -35,29 +35,13 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.urls import names_object_store, parse_location
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.errors import InvalidInput, Unsupported
-from kartothek_cube.spark.read.row_filter import constant, quoted, row_filter
 from kartothek_cube.spark.session import is_sail
-from kartothek_cube.spark.types import spark_schema, wire_schema
+from kartothek_cube.spark.types import constant, quoted, row_filter, spark_schema, wire_schema
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = [
-    "Scan",
-    "form_of",
-    "is_native",
-    "listing_by_driver",
-    "native_files",
-    "native_frame",
-    "nulls_of",
-    "overlapping",
-    "partition_values",
-    "reads_same",
-    "scan_of",
-    "spark_uri",
-    "stored_forms",
-]
 
 # Settings of a session that would hide missing rows, or shift times before 1900.
 _OPTIONS = {
