@@ -11,10 +11,8 @@ from typing import Any
 import click
 
 from kartothek_cube import __version__
-from kartothek_cube.cli import completion
-from kartothek_cube.cli.completion import STORE_WIDE
-from kartothek_cube.cli.context import Session
-from kartothek_cube.cli.errors import explained
+from kartothek_cube.cli import context as completion
+from kartothek_cube.cli.context import STORE_WIDE, Session, explained
 from kartothek_cube.cli.options import FORMATS
 
 __all__ = ["BARE", "COMMANDS", "LazyGroup", "cli"]
@@ -218,6 +216,6 @@ def cli(
     if ctx.meta[BARE] and session.url is None and not Path(session.skv).exists():
         click.echo(ctx.get_help())
         return
-    from kartothek_cube.cli.commands.list import show_cubes
+    from kartothek_cube.cli.commands.show import show_cubes
 
     show_cubes(session)

@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
-from kartothek_cube.cli import completion
-from kartothek_cube.cli.context import Session
-from kartothek_cube.cli.errors import Failure
+from kartothek_cube.cli import context as completion
+from kartothek_cube.cli.context import Failure, Session
 
 __all__ = [
     "Duration",

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli.context import Session
-from kartothek_cube.cli.errors import escaped
+from kartothek_cube.cli.context import Session, escaped
 from kartothek_cube.errors import ReadOnlyStore
 
 if TYPE_CHECKING:

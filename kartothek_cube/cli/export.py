@@ -17,34 +17,15 @@ from string import Formatter
 from typing import IO, TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
-from kartothek_cube.cli.context import LoadedCube, Session, load_cube, working
-from kartothek_cube.cli.errors import Failure, StoreFailure, escaped, one_line
+from kartothek_cube.cli.context import Failure, LoadedCube, Session, StoreFailure, escaped, load_cube, one_line, working
 from kartothek_cube.cli.output import json_text, show
-from kartothek_cube.cli.query.questions import groups_of, plan_of
+from kartothek_cube.cli.prompt import groups_of, plan_of
 from kartothek_cube.core.arguments import pluralize
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kartothek_cube.api.cube import QueryPlan
-
-__all__ = [
-    "CsvSink",
-    "JsonSink",
-    "ParquetSink",
-    "Question",
-    "Sink",
-    "TerminalStream",
-    "first_rows",
-    "group_file",
-    "kind_of",
-    "place_of",
-    "pour",
-    "query_once",
-    "show_written",
-    "sink_of",
-    "write_page",
-]
 
 
 def kind_of(output: str) -> Literal["csv", "parquet", "stdout"]:
