@@ -10,9 +10,10 @@ from __future__ import annotations
 import errno
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -372,7 +373,7 @@ def _cube(ctx: click.Context) -> LoadedCube:
 
 
 @_offering
-def cubes(ctx: click.Context) -> Collection[str]:
+def complete_cubes(ctx: click.Context) -> Collection[str]:
     """The cubes of the store, and the commands that take none."""
     from kartothek_cube.cube.verbs.describe import list_cubes
 
@@ -380,7 +381,7 @@ def cubes(ctx: click.Context) -> Collection[str]:
 
 
 @partial(_offering, several=True)
-def columns(ctx: click.Context) -> Collection[str]:
+def complete_columns(ctx: click.Context) -> Collection[str]:
     """The columns of the dataset that the command line names, else of the cube."""
     from kartothek_cube.cube.cube import visible_columns
 
@@ -390,7 +391,7 @@ def columns(ctx: click.Context) -> Collection[str]:
 
 
 @partial(_offering, several=True)
-def partition_columns(ctx: click.Context) -> Collection[str]:
+def complete_partition_columns(ctx: click.Context) -> Collection[str]:
     """The columns that a query can group by: those with an index."""
     loaded = _cube(ctx)
     indexed = (column for dataset in loaded.datasets.values() for column in dataset.snapshot.secondary_columns)
@@ -398,14 +399,14 @@ def partition_columns(ctx: click.Context) -> Collection[str]:
 
 
 @partial(_offering, several=True)
-def dataset_columns(ctx: click.Context) -> Collection[str]:
+def complete_dataset_columns(ctx: click.Context) -> Collection[str]:
     """The columns of the dataset that stands in the place of the cube."""
     _, snapshot = load_dataset(session_of(ctx.find_root().params))
     return list(snapshot.schema.names)
 
 
 @_offering
-def commits(ctx: click.Context) -> Collection[str]:
+def complete_commits(ctx: click.Context) -> Collection[str]:
     """The tags of the cube, and how the ids of its kept commits and writes begin."""
     from kartothek_cube.core.dataset.history import history
 
@@ -423,8 +424,137 @@ def tag_names(loaded: LoadedCube) -> list[str]:
     return [tag.name for tag in cube_tags(loaded.store, seed)]
 
 
-tags = _offering(lambda ctx: tag_names(_cube(ctx)))
-dataset = _offering(lambda ctx: _cube(ctx).datasets)
-datasets = _offering(lambda ctx: _cube(ctx).datasets, several=True)
-stores = _offering(lambda ctx: store_names(session_of(ctx.find_root().params).skv))
-files, directories = _paths("file"), _paths("dir")
+complete_tags = _offering(lambda ctx: tag_names(_cube(ctx)))
+complete_dataset = _offering(lambda ctx: _cube(ctx).datasets)
+complete_datasets = _offering(lambda ctx: _cube(ctx).datasets, several=True)
+complete_stores = _offering(lambda ctx: store_names(session_of(ctx.find_root().params).skv))
+complete_files, complete_directories = _paths("file"), _paths("dir")
+
+
+_SHORTEST = 4
+_HEX = re.compile("[0-9a-f]+")
+_COLUMNS = ("time", "commit", "parent", "added", "removed", "cube", "kept", "tags")
+
+
+def commits_of(loaded: LoadedCube, dataset: str | None) -> list[dict[str, Any]]:
+    """The kept commits of one dataset or of all, the newest first.
+
+    Raises
+    ------
+    Failure
+        If the dataset does not exist.
+    """
+    if dataset is not None and dataset not in loaded.datasets:
+        raise missing("dataset", dataset, loaded.datasets)
+    names = sorted(loaded.datasets) if dataset is None else [dataset]
+    rows = [
+        {"dataset": name, **commit} for name in names for commit in commits_in(loaded.datasets[name].uuid, loaded.store)
+    ]
+    return sorted(rows, key=lambda row: row["time"] or "", reverse=True)
+
+
+def commits_in(dataset_uuid: str, store: Store) -> Iterator[dict[str, Any]]:
+    """The kept commits of a dataset as plain values."""
+    from kartothek_cube.core.dataset.history import history
+
+    for row in history(dataset_uuid, store).to_dict("records"):
+        yield plain_row(row, _COLUMNS)
+
+
+def plain_row(row: Mapping[Any, Any], columns: Sequence[str]) -> dict[str, Any]:
+    """A row of a history as values of JSON."""
+    import pandas as pd
+
+    known = {column: row[column] for column in columns if isinstance(row[column], list) or not pd.isna(row[column])}
+    # pandas turns a column of integers with gaps into floats with NaN.
+    known |= {column: int(known[column]) for column in ("added", "removed") if column in known}
+    known |= {"kept": bool(known.get("kept"))}
+    if "time" in known:
+        known["time"] = known["time"].isoformat()
+    return {**dict.fromkeys(columns), **known}
+
+
+def whole_commit(as_of: str | None, find: Callable[[str], str]) -> str | None:
+    """The value of ``--as-of``, with the id of a commit in full where only its beginning is given.
+
+    ``find`` looks for the id.
+
+    Raises
+    ------
+    Failure
+        If it can only be the beginning of an id, and is none, or of several.
+    """
+    from kartothek_cube.core.metadata.tag import may_be_tag
+    from kartothek_cube.core.snapshots.time_travel import check_as_of
+
+    # What is shorter than an id of 32 characters, and no time, may be the beginning of an id.
+    if as_of is None or len(as_of) >= 32 or isinstance(check_as_of(as_of), datetime) or not _HEX.fullmatch(as_of):
+        return as_of
+    try:
+        return find(as_of)
+    except Failure as error:
+        if may_be_tag(as_of):  # a short one
+            return as_of
+        raise Failure(f"{error.message} A time is written as 2024-01-31 or 2024-01-31T12:00.") from error
+
+
+def known_commit(loaded: LoadedCube, text: str, dataset: str | None = None) -> str:
+    """The id of a commit of one dataset, or of all, whose beginning may be given.
+
+    Raises
+    ------
+    Failure
+        As of `resolved`; if a commit is not found, it says where another library ended a history.
+    """
+    from kartothek_cube.core.snapshots.time_travel import foreign_commits
+
+    snapshots = [each.snapshot for name, each in loaded.datasets.items() if dataset in (None, name)]
+    return resolved(commits_of(loaded, dataset), text, lambda: foreign_commits(loaded.store, snapshots))
+
+
+def resolved(commits: Iterable[Mapping[str, Any]], text: str, why: Callable[[], str] = str) -> str:
+    """The id of the only commit, or write to the cube, that begins with a text.
+
+    ``why`` says more where there is none.
+
+    Raises
+    ------
+    Failure
+        If there is none, or more than one.
+
+    Examples
+    --------
+    >>> first = {"commit": "0f1e2d3c", "cube": None}
+    >>> second = {"commit": "0f1e9a8b", "cube": "77aa0011"}
+    >>> resolved([first, second], "0f1e2")
+    '0f1e2d3c'
+    """
+    ids = {name for row in commits for name in (row["commit"], row["cube"]) if name is not None}
+    if text in ids:
+        return text
+    matching: list[str] = sorted(name for name in ids if name.startswith(text)) if len(text) >= _SHORTEST else []
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        raise Failure(f"Several commits begin with {text}: {', '.join(matching)}.")
+    raise Failure(f"Could not find commit {text}; `history` lists those that are kept.{why()}")
+
+
+def missing(what: str, name: str, known: Collection[str]) -> Failure:
+    """The error for a name or a pattern that matches nothing.
+
+    Examples
+    --------
+    >>> print(missing("column", "units", ["PRICE", "UNITS"]).message)
+    Could not find column units, known columns are PRICE, UNITS. Did you mean 'UNITS'?
+    """
+    from kartothek_cube.core.arguments import did_you_mean, join_names
+
+    hint = "" if is_glob(name) else did_you_mean([name], known)
+    names = join_names(known) + (hint and f".{hint}")
+    return Failure(f"Could not find {what} {name or repr(name)}, known {what}s are {names}")
+
+
+def is_glob(part: str) -> bool:
+    """Whether a part may match several names."""
+    return any(character in part for character in "*?[")

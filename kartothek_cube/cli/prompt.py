@@ -23,8 +23,17 @@ from prompt_toolkit.filters import completion_is_selected
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
 
-from kartothek_cube.cli import context as completion
-from kartothek_cube.cli.context import Failure, LoadedCube, Session, explained, load_cube, one_line, working
+from kartothek_cube.cli.context import (
+    Failure,
+    LoadedCube,
+    Session,
+    complete_columns,
+    complete_partition_columns,
+    explained,
+    load_cube,
+    one_line,
+    working,
+)
 from kartothek_cube.cli.options import matches, parts_of
 from kartothek_cube.cli.output import echo, red
 from kartothek_cube.core.arguments import did_you_mean
@@ -47,16 +56,14 @@ ALL = "__all__"
 def where(function: F) -> F:
     """``--where``."""
     text = "Conditions, e.g. 'COUNTRY_CODE == DE & UNITS > 3'; what is given several times has to hold together."
-    option = click.option(
-        "--where", multiple=True, metavar="<conditions>", shell_complete=completion.columns, help=text
-    )
+    option = click.option("--where", multiple=True, metavar="<conditions>", shell_complete=complete_columns, help=text)
     return option(function)
 
 
 def columns(function: F) -> F:
     """``--columns``."""
     text = "Payload columns: comma separated globs; an empty text for none.  [default: all]"
-    return click.option("--columns", metavar="<patterns>", shell_complete=completion.columns, help=text)(function)
+    return click.option("--columns", metavar="<patterns>", shell_complete=complete_columns, help=text)(function)
 
 
 def question(function: F) -> F:
@@ -64,7 +71,7 @@ def question(function: F) -> F:
     from kartothek_cube.cli.options import as_of
 
     by = "Indexed columns: the result comes group by group."
-    by_option = click.option("--by", metavar="<columns>", shell_complete=completion.partition_columns, help=by)
+    by_option = click.option("--by", metavar="<columns>", shell_complete=complete_partition_columns, help=by)
     return where(columns(by_option(as_of(function))))
 
 
@@ -111,7 +118,7 @@ def plan_of(
     loaded: LoadedCube, where: tuple[str, ...], columns: str | None, by: str | None, as_of: str | None
 ) -> QueryPlan:
     """The plan of a query."""
-    from kartothek_cube.cli.commands.history import known_commit, whole_commit
+    from kartothek_cube.cli.context import known_commit, whole_commit
     from kartothek_cube.cube.verbs.read import plan_cube_query
 
     conditions, payload = conditions_of(where, loaded), payload_of(columns, loaded)

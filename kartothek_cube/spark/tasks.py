@@ -178,7 +178,7 @@ def driver_errors() -> Iterator[None]:
         raise task_error from None
 
 
-Result = TypeVar("R")
+Result = TypeVar("Result")
 
 _SECONDS_BETWEEN_LOOKS = 0.25
 

@@ -41,7 +41,6 @@ from kartothek_cube.api.dataset import (
 from kartothek_cube.core.runtime.options import Overrides, options
 from kartothek_cube.core.stores.contract import StoreView
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import AlreadyExists, CommitConflict, DatasetNotFound, InvalidInput
 from kartothek_cube.testing.model import NaiveCube, Row
 from kartothek_cube.typing import IntoConditions, StoreLike
@@ -874,10 +873,6 @@ class DatasetDriverTests:
         driver.delete_dataset(UUID, dataset_store)
         assert [key.split(".")[0] for key in documents(dataset_store)] == ["copy"]
         assert ordered(read_table_arrow("copy", dataset_store)) == ordered(seed())
-
-
-# Before the imports, so that failed assertions show their values.
-pytest.register_assert_rewrite("kartothek_cube.testing.drivers", "kartothek_cube.testing.drivers")
 
 
 class DriverTests(CubeDriverTests, DatasetDriverTests):

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli import context as completion
 from kartothek_cube.cli.commands.rows import (
     Reports,
     changes_rows,
@@ -31,8 +30,20 @@ from kartothek_cube.cli.commands.rows import (
     report_lines,
     yes_or_dry_run,
 )
-from kartothek_cube.cli.context import Failure, LoadedCube, Session, load_cube, one_line, store_named, working
-from kartothek_cube.cli.options import chosen_datasets, cube_command, dry_run, missing, patterns, yes
+from kartothek_cube.cli.context import (
+    Failure,
+    LoadedCube,
+    Session,
+    complete_dataset,
+    complete_directories,
+    complete_stores,
+    load_cube,
+    missing,
+    one_line,
+    store_named,
+    working,
+)
+from kartothek_cube.cli.options import chosen_datasets, cube_command, dry_run, patterns, yes
 from kartothek_cube.cli.output import bold, confirm, echo, show, size
 from kartothek_cube.cli.prompt import where
 from kartothek_cube.core.arguments import pluralize
@@ -56,11 +67,11 @@ class Plan:
 
 
 @cube_command("copy", "--tgt_store backup", "--tgt_url s3://bucket/cubes --dry-run")
-@click.option("--tgt_store", metavar="NAME", shell_complete=completion.stores, help="Target store to use.")
+@click.option("--tgt_store", metavar="NAME", shell_complete=complete_stores, help="Target store to use.")
 @click.option(
     "--tgt_url",
     metavar="URL",
-    shell_complete=completion.directories,
+    shell_complete=complete_directories,
     help="The target store as a URL or a directory, instead of a name.",
 )
 @click.option(
@@ -218,7 +229,7 @@ def _failed(error: Exception) -> Failure:
 @click.option(
     "--dataset",
     metavar="ID",
-    shell_complete=completion.dataset,
+    shell_complete=complete_dataset,
     help="Rename this dataset inside the cube, not the cube.",
 )
 @dry_run()

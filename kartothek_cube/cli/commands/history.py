@@ -11,18 +11,33 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli import context as completion
-from kartothek_cube.cli.context import Failure, LoadedCube, Session, load_cube, one_line, working
+from kartothek_cube.cli.context import (
+    Failure,
+    LoadedCube,
+    Session,
+    commits_of,
+    complete_commits,
+    complete_dataset,
+    complete_files,
+    complete_tags,
+    known_commit,
+    load_cube,
+    missing,
+    one_line,
+    plain_row,
+    whole_commit,
+    working,
+)
 from kartothek_cube.cli.export import first_rows, kind_of, pour, show_written, sink_of
 from kartothek_cube.cli.options import as_of as as_of_option
-from kartothek_cube.cli.options import cube_command, dry_run, missing, yes
+from kartothek_cube.cli.options import cube_command, dry_run, yes
 from kartothek_cube.cli.output import bold, confirm, show, table
 from kartothek_cube.cli.prompt import columns as columns_option
 from kartothek_cube.cli.prompt import conditions_of, payload_of
@@ -30,18 +45,15 @@ from kartothek_cube.cli.prompt import where as where_option
 
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import CubeChanges
-    from kartothek_cube.core.stores.contract import Store
 
 
-_SHORTEST, _SHORT = 4, 8
-_HEX = re.compile("[0-9a-f]+")
-_COLUMNS = ("time", "commit", "parent", "added", "removed", "cube", "kept", "tags")
+_SHORT = 8
 _HEAD = ("time", "dataset", "commit", "added", "removed", "cube", "kept", "tags")
 _HEAD_OF_CUBE = ("time", "datasets", "commit", "added", "removed", "tags", "kept")
 
 
 @cube_command("history", "", "seed --format json")
-@click.argument("dataset", required=False, shell_complete=completion.dataset)
+@click.argument("dataset", required=False, shell_complete=complete_dataset)
 @click.pass_obj
 def history_command(session: Session, dataset: str | None) -> None:
     """List the writes to the cube, or the commits of one DATASET.
@@ -63,110 +75,6 @@ def writes_of(loaded: LoadedCube) -> Iterator[dict[str, Any]]:
 
     for row in cube_history(loaded.cube, loaded.store).to_dict("records"):
         yield plain_row(row, _HEAD_OF_CUBE)
-
-
-def commits_of(loaded: LoadedCube, dataset: str | None) -> list[dict[str, Any]]:
-    """The kept commits of one dataset or of all, the newest first.
-
-    Raises
-    ------
-    Failure
-        If the dataset does not exist.
-    """
-    if dataset is not None and dataset not in loaded.datasets:
-        raise missing("dataset", dataset, loaded.datasets)
-    names = sorted(loaded.datasets) if dataset is None else [dataset]
-    rows = [
-        {"dataset": name, **commit} for name in names for commit in commits_in(loaded.datasets[name].uuid, loaded.store)
-    ]
-    return sorted(rows, key=lambda row: row["time"] or "", reverse=True)
-
-
-def commits_in(dataset_uuid: str, store: Store) -> Iterator[dict[str, Any]]:
-    """The kept commits of a dataset as plain values."""
-    from kartothek_cube.core.dataset.history import history
-
-    for row in history(dataset_uuid, store).to_dict("records"):
-        yield plain_row(row, _COLUMNS)
-
-
-def plain_row(row: Mapping[Any, Any], columns: Sequence[str]) -> dict[str, Any]:
-    """A row of a history as values of JSON."""
-    import pandas as pd
-
-    known = {column: row[column] for column in columns if isinstance(row[column], list) or not pd.isna(row[column])}
-    # pandas turns a column of integers with gaps into floats with NaN.
-    known |= {column: int(known[column]) for column in ("added", "removed") if column in known}
-    known |= {"kept": bool(known.get("kept"))}
-    if "time" in known:
-        known["time"] = known["time"].isoformat()
-    return {**dict.fromkeys(columns), **known}
-
-
-def whole_commit(as_of: str | None, find: Callable[[str], str]) -> str | None:
-    """The value of ``--as-of``, with the id of a commit in full where only its beginning is given.
-
-    ``find`` looks for the id.
-
-    Raises
-    ------
-    Failure
-        If it can only be the beginning of an id, and is none, or of several.
-    """
-    from kartothek_cube.core.metadata.tag import may_be_tag
-    from kartothek_cube.core.snapshots.time_travel import check_as_of
-
-    # What is shorter than an id of 32 characters, and no time, may be the beginning of an id.
-    if as_of is None or len(as_of) >= 32 or isinstance(check_as_of(as_of), datetime) or not _HEX.fullmatch(as_of):
-        return as_of
-    try:
-        return find(as_of)
-    except Failure as error:
-        if may_be_tag(as_of):  # a short one
-            return as_of
-        raise Failure(f"{error.message} A time is written as 2024-01-31 or 2024-01-31T12:00.") from error
-
-
-def known_commit(loaded: LoadedCube, text: str, dataset: str | None = None) -> str:
-    """The id of a commit of one dataset, or of all, whose beginning may be given.
-
-    Raises
-    ------
-    Failure
-        As of `resolved`; if a commit is not found, it says where another library ended a history.
-    """
-    from kartothek_cube.core.snapshots.time_travel import foreign_commits
-
-    snapshots = [each.snapshot for name, each in loaded.datasets.items() if dataset in (None, name)]
-    return resolved(commits_of(loaded, dataset), text, lambda: foreign_commits(loaded.store, snapshots))
-
-
-def resolved(commits: Iterable[Mapping[str, Any]], text: str, why: Callable[[], str] = str) -> str:
-    """The id of the only commit, or write to the cube, that begins with a text.
-
-    ``why`` says more where there is none.
-
-    Raises
-    ------
-    Failure
-        If there is none, or more than one.
-
-    Examples
-    --------
-    >>> first = {"commit": "0f1e2d3c", "cube": None}
-    >>> second = {"commit": "0f1e9a8b", "cube": "77aa0011"}
-    >>> resolved([first, second], "0f1e2")
-    '0f1e2d3c'
-    """
-    ids = {name for row in commits for name in (row["commit"], row["cube"]) if name is not None}
-    if text in ids:
-        return text
-    matching: list[str] = sorted(name for name in ids if name.startswith(text)) if len(text) >= _SHORTEST else []
-    if len(matching) == 1:
-        return matching[0]
-    if matching:
-        raise Failure(f"Several commits begin with {text}: {', '.join(matching)}.")
-    raise Failure(f"Could not find commit {text}; `history` lists those that are kept.{why()}")
 
 
 def shortened(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -212,13 +120,13 @@ _MOMENT = "a commit, or how its id begins (`history` lists them), or a time such
     "--since",
     metavar="<commit or time>",
     required=True,
-    shell_complete=completion.commits,
+    shell_complete=complete_commits,
     help=f"The older state: {_MOMENT}.",
 )
 @click.option(
     "--until",
     metavar="<commit or time>",
-    shell_complete=completion.commits,
+    shell_complete=complete_commits,
     help="The later state, in the same form.  [default: now]",
 )
 @where_option
@@ -227,7 +135,7 @@ _MOMENT = "a commit, or how its id begins (`history` lists them), or a time such
 @click.option(
     "--output",
     metavar="<file>",
-    shell_complete=completion.files,
+    shell_complete=complete_files,
     help="The rows, in a file that ends in .parquet or .csv, or - for CSV on stdout. "
     "An existing file is replaced at the end.",
 )
@@ -305,7 +213,7 @@ _TAG_HEAD = ("name", "commit", "time")
 
 
 @cube_command("tag", "", "'model 7'", "audit-2024 --as-of 2024-01-31", "audit-2024 --drop")
-@click.argument("name", required=False, shell_complete=completion.tags)
+@click.argument("name", required=False, shell_complete=complete_tags)
 @as_of_option
 @click.option("--drop", is_flag=True, help="Drop the tag. What only it keeps, the next `cleanup` removes.")
 @yes
@@ -361,7 +269,7 @@ def tag_lines(tags: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 @cube_command("undo", "--dry-run", "--commit 0f1e2d3c", "seed")
-@click.argument("dataset", required=False, shell_complete=completion.dataset)
+@click.argument("dataset", required=False, shell_complete=complete_dataset)
 @click.option(
     "--commit",
     metavar="ID",

@@ -15,16 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli import context as completion
-from kartothek_cube.cli.context import Failure, LoadedCube, Session, load_cube, working
+from kartothek_cube.cli.context import (
+    Failure,
+    LoadedCube,
+    Session,
+    complete_columns,
+    complete_dataset,
+    is_glob,
+    load_cube,
+    missing,
+    working,
+)
 from kartothek_cube.cli.options import (
     Duration,
     chosen_datasets,
     cube_command,
     dry_run,
-    is_glob,
     matches,
-    missing,
     parts_of,
     patterns,
     yes,
@@ -136,13 +143,13 @@ _FIELDS = (
 @click.option(
     "--sort-by",
     metavar="COLUMNS",
-    shell_complete=completion.columns,
+    shell_complete=complete_columns,
     help="Sort the rows of each partition by these columns, comma-separated, across its files.",
 )
 @click.option(
     "--zorder-by",
     metavar="COLUMNS",
-    shell_complete=completion.columns,
+    shell_complete=complete_columns,
     help="Put the rows of each partition in Z-order of these columns, comma-separated.",
 )
 @click.option(
@@ -203,8 +210,8 @@ def compaction_lines(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 @cube_command("index", "seed PRODUCT_ID,BRAND", "prices 'PRICE*'")
-@click.argument("dataset", shell_complete=completion.dataset)
-@click.argument("columns", shell_complete=completion.columns)
+@click.argument("dataset", shell_complete=complete_dataset)
+@click.argument("columns", shell_complete=complete_columns)
 @click.pass_obj
 def index_command(session: Session, dataset: str, columns: str) -> None:
     """Build secondary indices on columns of a dataset.

@@ -21,16 +21,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kartothek_cube.cli import context as completion
-from kartothek_cube.cli.commands.history import commits_in, resolved, whole_commit
 from kartothek_cube.cli.context import (
     Failure,
     Session,
     SqlFailure,
+    commits_in,
+    complete_files,
     escaped,
     missing_directory,
     one_line,
     open_source,
+    resolved,
+    whole_commit,
     working,
 )
 from kartothek_cube.cli.export import kind_of, place_of, pour, show_written, sink_of
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
 @click.option(
     "--output",
     metavar="<file>",
-    shell_complete=completion.files,
+    shell_complete=complete_files,
     help="A file that ends in .parquet or .csv, or - for CSV on stdout; with {COLUMN} for each column of --by "
     "in its name, one file a group. An existing file is replaced at the end.  [default: -]",
 )
@@ -137,7 +139,7 @@ class _Context(click.Context):
 @click.option(
     "--output",
     metavar="<file>",
-    shell_complete=completion.files,
+    shell_complete=complete_files,
     help="A file that ends in .parquet or .csv, or - for CSV on stdout. An existing file is replaced at the end.  "
     "[default: a table on a terminal, else -]",
 )

@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kartothek_cube.cli import context as completion
-from kartothek_cube.cli.context import Failure, LoadedCube, Session, load_cube, load_dataset, one_line, working
+from kartothek_cube.cli.context import (
+    Failure,
+    LoadedCube,
+    Session,
+    complete_dataset_columns,
+    complete_files,
+    load_cube,
+    load_dataset,
+    one_line,
+    working,
+)
 from kartothek_cube.cli.options import cube_command, dry_run, parts_of
 from kartothek_cube.cli.output import bold, confirm, echo, show, size, table
 from kartothek_cube.cli.prompt import conditions_of, where
@@ -163,11 +172,11 @@ def changed_rows(report: RowsReport) -> str:
     "monday.csv tuesday.csv --on ORDER_ID --dry-run",
     front="orders",
 )
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=completion.files)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_files)
 @click.option(
     "--on",
     metavar="<columns>",
-    shell_complete=completion.dataset_columns,
+    shell_complete=complete_dataset_columns,
     help="Key columns, separated by commas.  [default for a dataset of a cube: what addresses its cells]",
 )
 @click.option(

@@ -19,16 +19,18 @@ from typing import Any
 
 import click
 
-from kartothek_cube.cli import context as completion
-from kartothek_cube.cli.commands.history import known_commit, whole_commit
 from kartothek_cube.cli.context import (
     LoadedCube,
     Session,
+    complete_commits,
+    complete_files,
     escaped,
+    known_commit,
     load_cube,
     loading,
     missing_directory,
     open_source,
+    whole_commit,
     working,
 )
 from kartothek_cube.cli.export import place_of, write_page
@@ -189,13 +191,13 @@ def explain_command(
 @click.option(
     "--changed-since",
     metavar="<commit or time>",
-    shell_complete=completion.commits,
+    shell_complete=complete_commits,
     help="Show what changed since a commit, or how its id begins, or a time.",
 )
 @click.option(
     "--output",
     metavar="<file>",
-    shell_complete=completion.files,
+    shell_complete=complete_files,
     help="The file, or - for stdout. An existing file is replaced.  [default: CUBE.html]",
 )
 @click.pass_obj

@@ -24,8 +24,15 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import click
 
 from kartothek_cube import __version__
-from kartothek_cube.cli import context as completion
-from kartothek_cube.cli.context import Failure, Session, missing_directory, one_line, open_source, working
+from kartothek_cube.cli.context import (
+    Failure,
+    Session,
+    complete_directories,
+    missing_directory,
+    one_line,
+    open_source,
+    working,
+)
 from kartothek_cube.cli.export import place_of, write_page
 from kartothek_cube.cli.options import cube_command
 from kartothek_cube.cli.output import bold, echo, red, show
@@ -36,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @cube_command("demo", "", "demo", front="")
-@click.argument("directory", required=False, metavar="[DIRECTORY]", shell_complete=completion.directories)
+@click.argument("directory", required=False, metavar="[DIRECTORY]", shell_complete=complete_directories)
 @click.pass_context
 def demo_command(ctx: click.Context, directory: str | None) -> None:
     """Build a small cube, query it, and write its report.

@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 
-from kartothek_cube.cli.context import Session, escaped, loading, missing_directory, one_line, open_source, working
-from kartothek_cube.cli.options import cube_command, is_glob
+from kartothek_cube.cli.context import (
+    Session,
+    escaped,
+    is_glob,
+    loading,
+    missing_directory,
+    one_line,
+    open_source,
+    working,
+)
+from kartothek_cube.cli.options import cube_command
 from kartothek_cube.cli.output import bold, red, show
 from kartothek_cube.errors import DatasetNotFound, KartothekCubeError
 

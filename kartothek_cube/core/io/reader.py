@@ -28,7 +28,6 @@ from kartothek_cube.core.expressions.predicates import (
     matching_rows,
     resolve_constants,
 )
-from kartothek_cube.core.io.csv import CsvFormat
 from kartothek_cube.core.io.formats import (
     CODECS,
     CSV_GZIP_SUFFIX,
@@ -546,6 +545,8 @@ def format_like(keys: Sequence[str], figures: Sequence[FileFigures], columns: in
     """
     # CSV cannot hold all types, so one Parquet file among the inputs decides for Parquet.
     if not any(key.endswith(DATA_SUFFIX) for key in keys):
+        from kartothek_cube.core.io.csv import CsvFormat
+
         return CsvFormat(compress=keys[-1].endswith(".gz"))
     newest = next((f for f in reversed(figures) if f.codec is not None), figures[-1])
     codec = (newest.codec or "SNAPPY").replace("UNCOMPRESSED", "NONE")

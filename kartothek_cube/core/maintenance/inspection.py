@@ -459,12 +459,12 @@ def _schema_files(
     files: dict[str, tuple[bytes, pa.Schema | None]] = {}
     # The document of our last commit has the types itself.
     is_needed = is_foreign(document.metadata, document.partitions)
-    for table in tables:
-        key = schema_key(document.uuid, table)
+    for name in tables:
+        key = schema_key(document.uuid, name)
         try:
             data = store.get(key)
-            files[table] = (data, None)
-            files[table] = (data, normal_schema(parse_common_metadata(data, key)))
+            files[name] = (data, None)
+            files[name] = (data, normal_schema(parse_common_metadata(data, key)))
         except DAMAGE as error:
             is_missing = isinstance(error, KeyNotFound)
             check = "schema-file-missing" if is_missing else "schema-file-unreadable"

@@ -260,19 +260,19 @@ def _schema_drift(uuid: str, key: str, file: pa.Schema, document: pa.Schema) -> 
             "kartothek and plateau see the file."
         )
         yield Finding("warning", "schema-drift", uuid, text, key=key, column=(lost or surplus)[0], mend=_MEND)
-    for field in document:
-        if field.name not in file.names:
+    for one in document:
+        if one.name not in file.names:
             continue
-        file_type = file.field(field.name).type
-        common = common_type(file_type, field.type)
+        file_type = file.field(one.name).type
+        common = common_type(file_type, one.type)
         # A wider type is no fault: a later commit may have been the first to write the file.
         if common is None or not common.equals(file_type):
             relation = "contradicts it" if common is None else "is narrower"
             text = (
-                f"The document, which counts, says {field.type}; the schema file says {file_type} and {relation}. "
+                f"The document, which counts, says {one.type}; the schema file says {file_type} and {relation}. "
                 "kartothek and plateau see the file."
             )
-            yield Finding("warning", "schema-drift", uuid, text, key=key, column=field.name, mend=_MEND)
+            yield Finding("warning", "schema-drift", uuid, text, key=key, column=one.name, mend=_MEND)
 
 
 def raw_schema(data: bytes) -> pa.Schema:

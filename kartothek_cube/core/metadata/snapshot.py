@@ -53,9 +53,9 @@ def common_metadata_bytes(schema: pa.Schema) -> bytes:
 
 def _pandas_entry(schema: pa.Schema) -> dict[str, Any]:
     columns = []
-    for field in schema:
-        pandas_type, numpy_type, metadata = pandas_types(field.type)
-        entry = {"field_name": field.name, "metadata": metadata, "name": field.name}
+    for one in schema:
+        pandas_type, numpy_type, metadata = pandas_types(one.type)
+        entry = {"field_name": one.name, "metadata": metadata, "name": one.name}
         columns.append({**entry, "numpy_type": numpy_type, "pandas_type": pandas_type})
     header = {
         "field_name": None,

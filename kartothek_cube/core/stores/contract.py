@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -511,6 +510,8 @@ def supports_conditional_put(
 
 def _try_round(put_if: Callable[[str, bytes, Any], Any], delete: Callable[[str], object]) -> bool | None:
     """Create twice, update, update the outdated version; None if a valid put was refused."""
+    import secrets  # loads much, and readers need none
+
     key = f"kartothek_cube-conditions-{secrets.token_hex(8)}"
 
     def put(data: bytes, version: Any) -> Any:

@@ -195,7 +195,7 @@ else:
     except ImportError:  # PySpark 4.1: each micro-batch has everything that is there
 
         class SupportsTriggerAvailableNow:
-            pass
+            """Nothing: it is missing there."""
 
 
 def make_stream_reader(options: SourceOptions, schema: StructType, cores: int | None = None) -> CubeStreamReader:
