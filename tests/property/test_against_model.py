@@ -26,7 +26,7 @@ def as_if_large(monkeypatch):
     """What is worth it for large files only is done with small ones."""
     for name in ("_FILTERED_ROWS", "_FEW_ROWS", "_SKIPPED_ROWS"):
         monkeypatch.setattr(parquet, name, 0)
-    monkeypatch.setattr(parquet_source, "_MANY_ROWS", 0)
+    monkeypatch.setattr(parquet_source, "_MANY_ROWS_OF_A_SOURCE", 0)
     monkeypatch.setattr(shared_key_columns, "_FEW_ROWS", 0)
 
 

@@ -20,13 +20,22 @@ START = datetime(2024, 5, 1, tzinfo=UTC)
 
 
 class Clock:
-    """Stands in for `datetime` in code that only calls `now`."""
+    """The time of modules whose `datetime` is `type`."""
 
     def __init__(self):
+        clock = self
         self.time = START
 
-    def now(self, _zone):
-        return self.time
+        class AnyMoment(type):
+            def __instancecheck__(cls, value):
+                return isinstance(value, datetime)
+
+        class Moment(datetime, metaclass=AnyMoment):
+            @classmethod
+            def now(cls, _zone):
+                return clock.time
+
+        self.type = Moment
 
     def advance(self, **time):
         self.time += timedelta(**time)
@@ -36,7 +45,7 @@ def use_clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(garbage, "_now", lambda: clock.time)
     for module in (apply, commit, cube_commit, cube_writes, receipt, stage, staged_files, tagging):
-        monkeypatch.setattr(module, "datetime", clock)
+        monkeypatch.setattr(module, "datetime", clock.type)
     return clock
 
 

@@ -174,7 +174,7 @@ def test_no_more_are_filtered_at_once_than_fit(local, filtered_at_once, monkeypa
 
 
 def test_texts_that_repeat_are_filtered_as_dictionaries(local, monkeypatch):
-    monkeypatch.setattr(parquet_source, "_MANY_ROWS", 0)
+    monkeypatch.setattr(parquet_source, "_MANY_ROWS_OF_A_SOURCE", 0)
     files = [(put(local, f"f{k}", pa.table({"x": [1, 2] * 4, "y": ["a" * 9, None] * 4})), {}) for k in range(3)]
     for value in ("a" * 9, "b"):
         check(local, files, request("y", "x", predicates=((Clause("y", "==", value),),)))

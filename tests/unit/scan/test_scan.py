@@ -166,7 +166,7 @@ def test_pruned_or_not_the_same_rows_come(rows, raw):
     assert sorted(found.to_pylist(), key=str) == sorted(expected.to_pylist(), key=str)
 
 
-ROOMS = ["scan.plan", "scan.groups", "scan.arguments", "scan.execute", "write.stage", "write.arguments"]
+ROOMS = ["scan.plan", "scan.execute", "write.stage", "write.plan"]
 
 
 def test_scanning_and_writing_know_neither_pandas_nor_the_classes_of_kartothek():
