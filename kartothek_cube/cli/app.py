@@ -22,8 +22,6 @@ from kartothek_cube.cli.context import (
 )
 from kartothek_cube.cli.options import FORMATS
 
-__all__ = ["BARE", "COMMANDS", "LazyGroup", "cli"]
-
 # Command → first line of its help, so that the list of commands loads none of them. Help and
 # completion import in 0.05 s; the verbs, which import Arrow, take 0.8 s or more.
 COMMANDS: Mapping[str, str] = {

@@ -13,21 +13,6 @@ import click
 
 from kartothek_cube.cli.context import Session, complete_commits, complete_datasets, missing
 
-__all__ = [
-    "Duration",
-    "StoreCommand",
-    "as_of",
-    "chosen",
-    "chosen_datasets",
-    "cube_command",
-    "dry_run",
-    "matches",
-    "parts_of",
-    "patterns",
-    "yes",
-]
-
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

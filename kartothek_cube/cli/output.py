@@ -19,20 +19,6 @@ from kartothek_cube.errors import ReadOnlyStore
 if TYPE_CHECKING:
     from kartothek_cube.core.stores.contract import Store
 
-__all__ = [
-    "bold",
-    "confirm",
-    "document",
-    "echo",
-    "figure",
-    "json_text",
-    "plain",
-    "red",
-    "section",
-    "show",
-    "size",
-    "table",
-]
 
 _STEP = 1024
 # Control characters that `json.dumps` does not escape.

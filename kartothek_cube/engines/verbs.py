@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from kartothek_cube.engines.duckdb import Connection
 
-__all__ = ["OLDEST", "connect", "require", "scan_cube", "scan_cube_daft", "scan_dataset"]
 
 # Extra → its package and the oldest release that works; `pyproject.toml` has the same.
 OLDEST = {"polars": ("polars", "1.30.0"), "sql": ("duckdb", "1.2.0"), "daft": ("daft", "0.7.26")}

@@ -28,8 +28,6 @@ from kartothek_cube.core.arrow.keys import (
     take_rows,
 )
 
-__all__ = ["CHANGE_TYPE", "CHANGE_TYPES", "Difference", "DifferenceBuffer", "changes_schema", "row_difference"]
-
 CHANGE_TYPE = "_change_type"
 _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE = CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
 

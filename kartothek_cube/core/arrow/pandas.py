@@ -19,22 +19,6 @@ from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "arrow_array",
-    "check_names",
-    "concat_blocks",
-    "concat_encoded",
-    "encoded",
-    "is_block",
-    "is_frame",
-    "is_series",
-    "no_frame",
-    "null_count",
-    "plain_frame",
-    "to_frame",
-    "to_table",
-]
-
 
 def is_frame(data: object) -> bool:
     """Whether this is a pandas frame."""

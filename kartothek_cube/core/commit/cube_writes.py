@@ -39,22 +39,6 @@ from kartothek_cube.core.snapshots.loader import Unseen, coordinator_document, f
 from kartothek_cube.core.stores.contract import Store, VersionMismatch
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, DatasetNotFound, KartothekCubeError
 
-__all__ = [
-    "WriteAborted",
-    "abort_pending",
-    "abort_write",
-    "check_not_aborted",
-    "decided_state",
-    "finish_stopped_writes",
-    "give_up",
-    "has_committed",
-    "is_marked",
-    "put_back",
-    "settle",
-    "settle_committed",
-    "swap_or_give_up",
-]
-
 T = TypeVar("T")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05  # seconds

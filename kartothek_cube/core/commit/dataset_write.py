@@ -29,21 +29,6 @@ from kartothek_cube.core.write.prepare import PreparedRows, Schemas, WriteReques
 from kartothek_cube.core.write.stage import Drained, Receipt, stage_parts
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType
 
-__all__ = [
-    "CommitOptions",
-    "MetadataArguments",
-    "StagedWrite",
-    "commit_staged",
-    "merge_metadata",
-    "metadata_arguments",
-    "removed_labels",
-    "repeat_on_conflict",
-    "skipped",
-    "stage_data",
-    "update_options",
-    "user_metadata",
-]
-
 Merger = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
 

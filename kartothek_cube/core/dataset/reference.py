@@ -20,8 +20,6 @@ from kartothek_cube.typing import AsOf, StoreLike
 if TYPE_CHECKING:
     from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
 
-__all__ = ["DatasetRef", "dataset_ref", "target_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class DatasetRef:

@@ -48,8 +48,6 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
 from kartothek_cube.typing import Columns, IntoItems, IntoPredicates, StoreLike
 
-__all__ = ["delete_rows", "delete_rows_on", "merge_dataset", "merge_dataset_on", "run_rows", "update_rows"]
-
 
 def delete_rows(
     dataset_uuid: str,

@@ -24,8 +24,6 @@ from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptData, InvalidType, Unsupported
 
-__all__ = ["SEPARATOR", "CsvFormat", "count_csv_rows", "csv_content", "read_csv_inside"]
-
 SEPARATOR = ";"
 _ROWS = 65_536
 # A row has to fit into a block.

@@ -19,17 +19,6 @@ from kartothek_cube.typing import StoreLike
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "SchemaWrapper",
-    "empty_dataframe_from_schema",
-    "make_meta",
-    "normalize_column_order",
-    "normalize_type",
-    "read_schema_metadata",
-    "store_schema_metadata",
-    "validate_compatible",
-    "validate_shared_columns",
-]
 
 # Characters: a schema that was merged from thousands of files names all of them.
 _SHOWN_ORIGINS = 200

@@ -20,19 +20,6 @@ from kartothek_cube.core.metadata.snapshot import Snapshot, embedded_schemas
 from kartothek_cube.core.metadata.statistics import STATISTICS_KEY
 from kartothek_cube.errors import CorruptDocument
 
-__all__ = [
-    "HISTORY_FOLDER",
-    "DocumentHeader",
-    "HistoryEntry",
-    "decode_entry",
-    "document_before",
-    "document_before_all",
-    "encode_entry",
-    "entry_of",
-    "history_key",
-    "is_history_key",
-]
-
 HISTORY_FOLDER = "_history"
 _SUFFIX = ".json.zst"
 _VERSION = 1

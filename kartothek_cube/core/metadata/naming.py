@@ -13,21 +13,6 @@ from urllib.parse import unquote as _percent_unquote
 from kartothek_cube.core.io.formats import DATA_SUFFIX, INDEX_SUFFIX
 from kartothek_cube.errors import InvalidInput
 
-__all__ = [
-    "SINGLE_TABLE",
-    "check_uuid",
-    "data_key",
-    "document_format",
-    "document_key",
-    "index_key",
-    "is_data_key",
-    "label_of",
-    "new_id",
-    "quote",
-    "schema_key",
-    "unquote",
-]
-
 SINGLE_TABLE = "table"
 DOCUMENT_SUFFIX = ".by-dataset-metadata"
 JSON_SUFFIX = f"{DOCUMENT_SUFFIX}.json"

@@ -17,27 +17,6 @@ from kartothek_cube.core.metadata.naming import new_id, quote, unquote
 from kartothek_cube.core.metadata.snapshot import Snapshot, embedded_schemas
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType
 
-__all__ = [
-    "TAGS_FOLDER",
-    "Tag",
-    "TaggedState",
-    "check_tag_name",
-    "decode_state",
-    "decode_tag",
-    "encode_state",
-    "encode_tag",
-    "is_state_key",
-    "is_tag_key",
-    "is_tag_object",
-    "may_be_tag",
-    "moved_state_key",
-    "name_of_key",
-    "names_text",
-    "new_state_key",
-    "state_document",
-    "tag_key",
-]
-
 TAGS_FOLDER = "_tags"
 _TAG = re.compile(rf"[^/]+/{TAGS_FOLDER}/[^/]+\.json")
 _STATE = re.compile(rf"[^/]+/{TAGS_FOLDER}/states/[^/]+\.json\.zst")

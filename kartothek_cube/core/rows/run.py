@@ -32,18 +32,6 @@ from kartothek_cube.core.write.prepare import WriteRequest
 from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.errors import InvalidInput
 
-__all__ = [
-    "RowsPlan",
-    "StagedRows",
-    "check_seed_stays",
-    "dry_report",
-    "new_rows_request",
-    "plan_rows",
-    "stage_rows",
-    "stored_files",
-    "with_all_columns",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class RowsPlan:

@@ -31,18 +31,6 @@ from kartothek_cube.core.runtime.executor import LruCache, map_in_threads
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptData, KeyNotFound, Unsupported
 
-__all__ = [
-    "existing_statistics",
-    "extents_of_files",
-    "footer_statistics",
-    "has_lost_statistics",
-    "load_statistics",
-    "read_statistics_file",
-    "reference_without",
-    "statistics_of_files",
-    "written_reference",
-]
-
 # More bytes of statistics are moved from the document to a file. Each commit writes the document.
 _MOST_INSIDE = 32 * 2**10
 # A new file takes over older ones that know at most so many times as many files as itself: so

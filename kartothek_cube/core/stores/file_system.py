@@ -41,8 +41,6 @@ from kartothek_cube.errors import (
     ReadOnlyStore,
 )
 
-__all__ = ["FileSystemStore", "is_file_system", "open_file_system"]
-
 # The URL schemes of this library that open the same objects, and can commit.
 _BUCKETS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
 _LIBRARIES = ("fsspec.", "pyarrow.")

@@ -15,7 +15,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 from urllib.parse import unquote
 
-from kartothek_cube.core.stores.contract import InstrumentedStore, ReadOnlyView, Store, StoreView
+from kartothek_cube.core.stores.contract import InstrumentedStore, ReadOnlyView, Store
 from kartothek_cube.core.stores.local import LocalStore, check_no_settings
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, Unsupported
 from kartothek_cube.typing import StoreLike
@@ -23,16 +23,6 @@ from kartothek_cube.typing import StoreLike
 if TYPE_CHECKING:
     from kartothek_cube.core.stores.urls import StoreUrl
 
-__all__ = [
-    "InstrumentedStore",
-    "LocalStore",
-    "ReadOnlyView",
-    "StoreFactory",
-    "StoreView",
-    "open_instrumented",
-    "open_store",
-    "store_factory",
-]
 
 _LOCAL_SETTINGS = ("fsync", "lock", "perm")
 _OBJECT_SETTINGS = ("check_conditions", "credentials", "endpoint", "region")

@@ -17,8 +17,6 @@ from kartothek_cube.cube.cube import Cube, get_payload_subset
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.typing import Columns, CubeState, IntoConditions, IntoDatasets
 
-__all__ = ["DatasetRole", "Intention", "QueryArguments", "make_intention"]
-
 
 @dataclass(frozen=True, slots=True)
 class QueryArguments:

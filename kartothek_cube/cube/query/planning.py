@@ -60,8 +60,6 @@ from kartothek_cube.cube.query.plan import (
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.typing import CubeState
 
-__all__ = ["load_members_of", "make_plan", "plan_between", "plan_members", "plan_query", "plan_states"]
-
 # With fewer numbers than 1/64 of their range, sorting them is faster than a mask of the range.
 _FEW = 64
 

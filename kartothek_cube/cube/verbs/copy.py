@@ -47,8 +47,6 @@ from kartothek_cube.errors import (
 )
 from kartothek_cube.typing import IntoDatasets, StoreLike
 
-__all__ = ["check_other_store", "copy_cube", "copy_cube_on", "plan_cube_copy", "publish_cube_copy"]
-
 
 def copy_cube(
     cube: Cube | str,

@@ -47,8 +47,6 @@ from kartothek_cube.cube.verbs.verify import Verified, verified
 from kartothek_cube.errors import HistoryUnavailable
 from kartothek_cube.typing import CubeState, StoreLike
 
-__all__ = ["CubeReport", "cube_report"]
-
 # By default rows are counted up to this number of files: each costs the read of a footer.
 _COUNTED_FILES = 2_000
 _SHOWN_CHANGES = 10

@@ -29,8 +29,6 @@ from kartothek_cube.cube.write.plan import CubeWrite, InputData, check_stays_fil
 from kartothek_cube.cube.write.stage import Planner, stage_input
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, MultiTableCommitAborted
 
-__all__ = ["commit_coordinator", "commit_cube_write", "part_of", "publish", "touch", "write_input"]
-
 _LONGEST_PAUSE = 0.5  # seconds
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from kartothek_cube.spark.datasource.read import ReadTarget
 
-__all__ = ["KartothekCubeSource", "register"]
-
 
 class KartothekCubeSource(DataSource):
     """Cubes and datasets as a data source of Spark; `register` makes it known to a session.
