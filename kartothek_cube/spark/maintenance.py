@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from kartothek_cube.core.commit.change import OnConflict
 from kartothek_cube.core.dataset.maintain import (
-    build_dataset_indices_on,
-    collect_dataset_metadata_on,
-    copy_dataset_on,
-    delete_dataset_on,
-    garbage_collect_dataset_on,
-    hash_dataset_on,
+    build_dataset_indices,
+    collect_dataset_metadata,
+    copy_dataset,
+    delete_dataset,
+    garbage_collect_dataset,
+    hash_dataset,
 )
 from kartothek_cube.core.dataset.reference import dataset_ref
-from kartothek_cube.core.dataset.rows import delete_rows_on
+from kartothek_cube.core.dataset.rows import delete_rows
 from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
 from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS, CompactionReport
@@ -32,9 +32,9 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube, prefix_of
 from kartothek_cube.cube.members import cube_and_store
-from kartothek_cube.cube.verbs.cells import delete_cube_on
-from kartothek_cube.cube.verbs.copy import copy_cube_on
-from kartothek_cube.cube.verbs.maintain import cleanup_cube_on, collect_stats_on, compact_cube_on, compact_dataset_on
+from kartothek_cube.cube.verbs.cells import delete_cube
+from kartothek_cube.cube.verbs.copy import copy_cube
+from kartothek_cube.cube.verbs.maintain import cleanup_cube, collect_stats, compact_cube, compact_dataset
 from kartothek_cube.cube.verbs.write import remove_from_members
 from kartothek_cube.spark.session import session_by_keyword
 from kartothek_cube.spark.tasks import SparkExecutor, spark_executor
@@ -94,7 +94,7 @@ def delete_cube_spark(
     """
     with operation("delete_cube_spark", options, cube=cube):
         executor, (opened,) = _open("delete", cube, [store], spark, parallelism)
-        delete_cube_on(executor, cube, opened, datasets)
+        delete_cube(cube, opened, datasets, executor=executor)
 
 
 @session_by_keyword
@@ -133,7 +133,7 @@ def copy_cube_spark(
     """
     with operation("copy_cube_spark", options, cube=cube):
         executor, (source, target) = _open("copy", cube, [src_store, tgt_store], spark, parallelism)
-        copy_cube_on(executor, cube, source, target, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
+        copy_cube(cube, source, target, overwrite, datasets, renamed_cube_prefix, renamed_datasets, executor=executor)
 
 
 @session_by_keyword
@@ -167,7 +167,7 @@ def collect_stats_spark(
     """
     with operation("collect_stats_spark", options, cube=cube):
         executor, (opened,) = _open("stats", cube, [store], spark, parallelism)
-        return collect_stats_on(executor, cube, opened, datasets, as_of)
+        return collect_stats(cube, opened, datasets, as_of=as_of, executor=executor)
 
 
 @session_by_keyword
@@ -201,7 +201,7 @@ def cleanup_cube_spark(
     """
     with operation("cleanup_cube_spark", options, cube=cube):
         executor, (opened,) = _open("cleanup", cube, [store], spark, parallelism)
-        return cleanup_cube_on(executor, cube, opened, dry_run=dry_run)
+        return cleanup_cube(cube, opened, dry_run=dry_run, executor=executor)
 
 
 @session_by_keyword
@@ -247,18 +247,18 @@ def compact_cube_spark(
     """
     with operation("compact_cube_spark", options, cube=cube):
         executor, (opened,) = _open("compact", cube, [store], spark, parallelism)
-        return compact_cube_on(
-            executor,
+        return compact_cube(
             cube,
             opened,
             target_rows,
             conditions,
             ktk_cube_dataset_ids,
             dry_run,
-            sort_by,
-            zorder_by,
-            df_serializer,
-            rewrite,
+            sort_by=sort_by,
+            zorder_by=zorder_by,
+            df_serializer=df_serializer,
+            rewrite=rewrite,
+            executor=executor,
         )
 
 
@@ -344,7 +344,7 @@ def delete_dataset_spark(
     """
     with operation("delete_dataset_spark", options):
         executor, opened = _open_dataset("delete", dataset_uuid, store, factory, spark, parallelism)
-        delete_dataset_on(executor, dataset_uuid, opened, factory)
+        delete_dataset(dataset_uuid, opened, factory, executor=executor)
 
 
 @session_by_keyword
@@ -384,7 +384,9 @@ def copy_dataset_spark(
         stores = [(source, store), (target, store if target_store is None else target_store)]
         subject = f"dataset {source_dataset_uuid!r}"
         executor = spark_executor("copy", subject, stores, spark, parallelism)
-        return copy_dataset_on(executor, source_dataset_uuid, source, target_dataset_uuid, target, overwrite=overwrite)
+        return copy_dataset(
+            source_dataset_uuid, source, target_dataset_uuid, target, overwrite=overwrite, executor=executor
+        )
 
 
 @session_by_keyword
@@ -419,7 +421,7 @@ def garbage_collect_dataset_spark(
     """
     with operation("garbage_collect_dataset_spark", options):
         executor, opened = _open_dataset("collect garbage of", dataset_uuid, store, factory, spark, parallelism)
-        return garbage_collect_dataset_on(executor, dataset_uuid, opened, factory, dry_run=dry_run)
+        return garbage_collect_dataset(dataset_uuid, opened, factory, dry_run=dry_run, executor=executor)
 
 
 @session_by_keyword
@@ -455,7 +457,7 @@ def build_dataset_indices_spark(
     """
     with operation("build_dataset_indices_spark", options):
         executor, opened = _open_dataset("build indices of", dataset_uuid, store, factory, spark, parallelism)
-        return build_dataset_indices_on(executor, opened, dataset_uuid, columns, factory)
+        return build_dataset_indices(opened, dataset_uuid, columns, factory, executor=executor)
 
 
 @session_by_keyword
@@ -493,8 +495,16 @@ def collect_dataset_metadata_spark(
     """
     with operation("collect_dataset_metadata_spark", options):
         executor, opened = _open_dataset("read footers of", dataset_uuid, store, factory, spark, parallelism)
-        return collect_dataset_metadata_on(
-            executor, opened, dataset_uuid, table_name, predicates, frac, factory, random_state, as_of
+        return collect_dataset_metadata(
+            opened,
+            dataset_uuid,
+            table_name,
+            predicates,
+            frac,
+            factory,
+            random_state=random_state,
+            as_of=as_of,
+            executor=executor,
         )
 
 
@@ -534,7 +544,9 @@ def hash_dataset_spark(
     """
     with operation("hash_dataset_spark", options):
         executor, opened = _open_dataset("hash", dataset_uuid, store, factory, spark, parallelism)
-        return hash_dataset_on(executor, opened, dataset_uuid, subset, group_key, table, predicates, factory, as_of)
+        return hash_dataset(
+            opened, dataset_uuid, subset, group_key, table, predicates, factory, as_of=as_of, executor=executor
+        )
 
 
 @session_by_keyword
@@ -576,18 +588,18 @@ def compact_dataset_spark(
     """
     with operation("compact_dataset_spark", options):
         executor, opened = _open_dataset("compact", dataset_uuid, store, factory, spark, parallelism)
-        return compact_dataset_on(
-            executor,
+        return compact_dataset(
             dataset_uuid,
             opened,
             target_rows,
             predicates,
             dry_run,
-            sort_by,
-            zorder_by,
-            factory,
-            df_serializer,
-            rewrite,
+            sort_by=sort_by,
+            zorder_by=zorder_by,
+            factory=factory,
+            df_serializer=df_serializer,
+            rewrite=rewrite,
+            executor=executor,
         )
 
 
@@ -625,6 +637,5 @@ def delete_rows_spark(
     """
     with operation("delete_rows_spark", options):
         executor, opened = _open_dataset("delete rows of", dataset_uuid, store, None, spark, parallelism)
-        return delete_rows_on(
-            executor, dataset_uuid, store if opened is None else opened, predicates, on_conflict, dry_run
-        )
+        given = store if opened is None else opened
+        return delete_rows(dataset_uuid, given, predicates, on_conflict=on_conflict, dry_run=dry_run, executor=executor)

@@ -412,6 +412,7 @@ def collect_dataset_metadata(
     random_state: int | np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | None = None,
     as_of: AsOf | None = None,
     options: Overrides | None = None,
+    executor: Executor = THREADS,
 ) -> pd.DataFrame:
     """Statistics from the footers of the data files: one row per row group.
 
@@ -436,6 +437,8 @@ def collect_dataset_metadata(
         As in `read_table`.
     options : optional
         Settings for this call, from `options`.
+    executor : Executor, optional
+        What runs the work on files, by default threads of this process.
 
     Returns
     -------
@@ -475,37 +478,20 @@ def collect_dataset_metadata(
     [2, 1]
     """
     with operation("collect_dataset_metadata", options):
-        return collect_dataset_metadata_on(
-            THREADS, store, dataset_uuid, table_name, predicates, frac, factory, random_state, as_of
-        )
-
-
-def collect_dataset_metadata_on(
-    executor: Executor,
-    store: StoreLike | None,
-    dataset_uuid: str | None,
-    table_name: str,
-    predicates: IntoPredicates | None,
-    frac: float,
-    factory: DatasetFactory | None,
-    random_state: int | np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | None,
-    as_of: AsOf | None,
-) -> pd.DataFrame:
-    """`collect_dataset_metadata` inside an operation; the executor reads the footers."""
-    is_number = isinstance(frac, (int, float, np.number)) and not isinstance(frac, bool)  # type: ignore[redundant-expr]
-    if not is_number or not 0 < frac <= 1:
-        raise InvalidInput(f"Invalid value for parameter `frac`: {frac!r}. It is a number above 0 and at most 1.")
-    source = dataset_ref(dataset_uuid, store, factory, as_of)
-    snapshot = source.snapshot()
-    plan = make_file_plan(source.store, snapshot, table_name, [], parse_predicates(predicates), keep=source.keep)
-    labels = labels_of(plan, snapshot, table_name)
-    sample: Sequence[int] = range(len(labels))
-    if frac < 1 and labels:
-        size = max(1, int(len(labels) * float(frac)))
-        sample = sorted(np.random.default_rng(random_state).choice(len(labels), size, replace=False).tolist())
-    files = [(labels[i], plan.files[i].as_py()) for i in sample]
-    frame: pd.DataFrame = row_group_table(source.store, snapshot.uuid, files, executor).to_pandas()
-    return frame.astype({"partition_label": object})  # kartothek's type, not pandas' new text type
+        is_number = isinstance(frac, (int, float, np.number)) and not isinstance(frac, bool)  # type: ignore[redundant-expr]
+        if not is_number or not 0 < frac <= 1:
+            raise InvalidInput(f"Invalid value for parameter `frac`: {frac!r}. It is a number above 0 and at most 1.")
+        source = dataset_ref(dataset_uuid, store, factory, as_of)
+        snapshot = source.snapshot()
+        plan = make_file_plan(source.store, snapshot, table_name, [], parse_predicates(predicates), keep=source.keep)
+        labels = labels_of(plan, snapshot, table_name)
+        sample: Sequence[int] = range(len(labels))
+        if frac < 1 and labels:
+            size = max(1, int(len(labels) * float(frac)))
+            sample = sorted(np.random.default_rng(random_state).choice(len(labels), size, replace=False).tolist())
+        files = [(labels[i], plan.files[i].as_py()) for i in sample]
+        frame: pd.DataFrame = row_group_table(source.store, snapshot.uuid, files, executor).to_pandas()
+        return frame.astype({"partition_label": object})  # kartothek's type, not pandas' new text type
 
 
 # --- hashes ---------------------------------------------------------------------------------------
@@ -522,6 +508,7 @@ def hash_dataset(
     *,
     as_of: AsOf | None = None,
     options: Overrides | None = None,
+    executor: Executor = THREADS,
 ) -> pd.Series[int]:
     """A 64-bit hash of the rows of each partition, or of each group of rows.
 
@@ -550,6 +537,8 @@ def hash_dataset(
         As in `read_table`.
     options : optional
         Settings for this call, from `options`.
+    executor : Executor, optional
+        What runs the work on files, by default threads of this process.
 
     Returns
     -------
@@ -583,31 +572,16 @@ def hash_dataset(
     (True, ['DE', 'FR'])
     """
     with operation("hash_dataset", options):
-        return hash_dataset_on(THREADS, store, dataset_uuid, subset, group_key, table, predicates, factory, as_of)
-
-
-def hash_dataset_on(
-    executor: Executor,
-    store: StoreLike | None,
-    dataset_uuid: str | None,
-    subset: Columns,
-    group_key: Columns,
-    table: str,
-    predicates: IntoPredicates | None,
-    factory: DatasetFactory | None,
-    as_of: AsOf | None,
-) -> pd.Series[int]:
-    """`hash_dataset` inside an operation; the executor reads the files."""
-    source = dataset_ref(dataset_uuid, store, factory, as_of)
-    snapshot = source.snapshot()
-    hashed = None if subset is None else [str(c) for c in as_list(subset, "subset")]
-    keys = [str(c) for c in as_list(group_key, "group_key")]
-    to_read = None if hashed is None else list(dict.fromkeys([*hashed, *keys]))
-    plan = make_file_plan(source.store, snapshot, table, to_read, parse_predicates(predicates), keep=source.keep)
-    columns = list(plan.request.columns) if hashed is None else hashed
-    if group_key is None:
-        return _by_partition(source.store, plan, columns, labels_of(plan, snapshot, table), executor)
-    return _by_group(source.store, plan, columns, keys, executor)
+        source = dataset_ref(dataset_uuid, store, factory, as_of)
+        snapshot = source.snapshot()
+        hashed = None if subset is None else [str(c) for c in as_list(subset, "subset")]
+        keys = [str(c) for c in as_list(group_key, "group_key")]
+        to_read = None if hashed is None else list(dict.fromkeys([*hashed, *keys]))
+        plan = make_file_plan(source.store, snapshot, table, to_read, parse_predicates(predicates), keep=source.keep)
+        columns = list(plan.request.columns) if hashed is None else hashed
+        if group_key is None:
+            return _by_partition(source.store, plan, columns, labels_of(plan, snapshot, table), executor)
+        return _by_group(source.store, plan, columns, keys, executor)
 
 
 def _by_partition(
@@ -721,6 +695,7 @@ def copy_dataset(
     *,
     overwrite: bool = False,
     options: Overrides | None = None,
+    executor: Executor = THREADS,
 ) -> dict[str, DatasetMetadata]:
     """Copy a dataset, under another name or to another store.
 
@@ -743,6 +718,8 @@ def copy_dataset(
         Replace an existing target. The target keeps its encoding; its files become garbage.
     options : optional
         Settings for this call, from `options`.
+    executor : Executor, optional
+        What runs the work on files, by default threads of this process.
 
     Returns
     -------
@@ -773,27 +750,12 @@ def copy_dataset(
     ['sales_2024.by-dataset-metadata.json']
     """
     with operation("copy_dataset", options):
-        return copy_dataset_on(
-            THREADS, source_dataset_uuid, store, target_dataset_uuid, target_store, overwrite=overwrite
-        )
-
-
-def copy_dataset_on(
-    executor: Executor,
-    source_dataset_uuid: str,
-    store: StoreLike,
-    target_dataset_uuid: str | None,
-    target_store: StoreLike | None,
-    *,
-    overwrite: bool,
-) -> dict[str, DatasetMetadata]:
-    """`copy_dataset` inside an operation; the executor copies the files."""
-    replaces = check_flag(overwrite, "overwrite")
-    source = dataset_ref(source_dataset_uuid, store, None)
-    target = source.store if target_store is None else open_instrumented(target_store)
-    new_uuid = source.uuid if target_dataset_uuid is None else target_dataset_uuid
-    copied = run_copy(source.store, source.uuid, target, new_uuid, overwrite=replaces, executor=executor)
-    return {copied.key: DatasetMetadata.of(copied)}
+        replaces = check_flag(overwrite, "overwrite")
+        source = dataset_ref(source_dataset_uuid, store, None)
+        target = source.store if target_store is None else open_instrumented(target_store)
+        new_uuid = source.uuid if target_dataset_uuid is None else target_dataset_uuid
+        copied = run_copy(source.store, source.uuid, target, new_uuid, overwrite=replaces, executor=executor)
+        return {copied.key: DatasetMetadata.of(copied)}
 
 
 def rename_dataset(
@@ -855,6 +817,7 @@ def build_dataset_indices(
     factory: DatasetFactory | None = None,
     *,
     options: Overrides | None = None,
+    executor: Executor = THREADS,
 ) -> DatasetFactory:
     """Build secondary indices of an existing dataset, reading only the columns to be indexed.
 
@@ -869,6 +832,8 @@ def build_dataset_indices(
         The columns.
     options : optional
         Settings for this call, from `options`.
+    executor : Executor, optional
+        What runs the work on files, by default threads of this process.
 
     Returns
     -------
@@ -900,41 +865,30 @@ def build_dataset_indices(
     2
     """
     with operation("build_dataset_indices", options):
-        return build_dataset_indices_on(THREADS, store, dataset_uuid, columns, factory)
+        source = dataset_ref(dataset_uuid, store, factory)
+        check_store_can_commit(source.store)
+        names = column_names(columns, "columns")
+        # A retry after a conflict reads only the files that are not in here yet.
+        entries: Entries = {}
 
+        def build() -> None:
+            base = load_snapshot(source.store, source.uuid)
+            present = {name for schema in base.schemas.values() for name in schema.names}
+            missing = [c for c in names if c not in present]
+            if missing:
+                raise InvalidRequest(
+                    f"Column {missing[0]!r} could not be found in the partitions of dataset {base.uuid!r}, "
+                    f"which has {sorted(present)}."
+                )
+            for key in check_index_columns(base.schemas, names, base.partition_keys, base.uuid):
+                check_key(key)
+            built = built_indices(source.store, base, names, entries, executor)
+            index_columns = tuple(sorted(base.secondary_columns | set(names)))
+            change = Change(source.uuid, (), base.schemas, base.partition_keys, index_columns, built=built)
+            source.committed(commit_change(source.store, change, base))
 
-def build_dataset_indices_on(
-    executor: Executor,
-    store: StoreLike | None,
-    dataset_uuid: str | None,
-    columns: Iterable[str] | str,
-    factory: DatasetFactory | None,
-) -> DatasetFactory:
-    """`build_dataset_indices` inside an operation; the executor reads the files."""
-    source = dataset_ref(dataset_uuid, store, factory)
-    check_store_can_commit(source.store)
-    names = column_names(columns, "columns")
-    # A retry after a conflict reads only the files that are not in here yet.
-    entries: Entries = {}
-
-    def build() -> None:
-        base = load_snapshot(source.store, source.uuid)
-        present = {name for schema in base.schemas.values() for name in schema.names}
-        missing = [c for c in names if c not in present]
-        if missing:
-            raise InvalidRequest(
-                f"Column {missing[0]!r} could not be found in the partitions of dataset {base.uuid!r}, "
-                f"which has {sorted(present)}."
-            )
-        for key in check_index_columns(base.schemas, names, base.partition_keys, base.uuid):
-            check_key(key)
-        built = built_indices(source.store, base, names, entries, executor)
-        index_columns = tuple(sorted(base.secondary_columns | set(names)))
-        change = Change(source.uuid, (), base.schemas, base.partition_keys, index_columns, built=built)
-        source.committed(commit_change(source.store, change, base))
-
-    repeat_on_conflict(build)
-    return source.factory or DatasetFactory(source.uuid, source.store)
+        repeat_on_conflict(build)
+        return source.factory or DatasetFactory(source.uuid, source.store)
 
 
 @overload
@@ -949,6 +903,18 @@ def garbage_collect_dataset(
 ) -> GarbageReport: ...
 
 
+@overload
+def garbage_collect_dataset(
+    dataset_uuid: str | None,
+    store: StoreLike | None,
+    factory: DatasetFactory | None,
+    *,
+    dry_run: bool = False,
+    options: Overrides | None = None,
+    executor: Executor,
+) -> GarbageReport: ...
+
+
 def garbage_collect_dataset(
     dataset_uuid: str | None = None,
     store: StoreLike | None = None,
@@ -956,6 +922,7 @@ def garbage_collect_dataset(
     *,
     dry_run: bool = False,
     options: Overrides | None = None,
+    executor: Executor = THREADS,
 ) -> GarbageReport:
     """Remove the old files of a dataset that neither the document nor kept history names.
 
@@ -982,6 +949,8 @@ def garbage_collect_dataset(
         Only report what would be removed.
     options : optional
         Settings for this call, from `options`.
+    executor : Executor, optional
+        What runs the work on files, by default threads of this process.
 
     Returns
     -------
@@ -1030,20 +999,8 @@ def garbage_collect_dataset(
     (2, True)
     """
     with operation("garbage_collect_dataset", options):
-        return garbage_collect_dataset_on(THREADS, dataset_uuid, store, factory, dry_run=dry_run)
-
-
-def garbage_collect_dataset_on(
-    executor: Executor,
-    dataset_uuid: str | None,
-    store: StoreLike | None,
-    factory: DatasetFactory | None,
-    *,
-    dry_run: bool,
-) -> GarbageReport:
-    """`garbage_collect_dataset` inside an operation; the executor removes the files."""
-    source = dataset_ref(dataset_uuid, store, factory)
-    return collect_garbage(source.store, source.uuid, dry_run=check_flag(dry_run, "dry_run"), executor=executor)
+        source = dataset_ref(dataset_uuid, store, factory)
+        return collect_garbage(source.store, source.uuid, dry_run=check_flag(dry_run, "dry_run"), executor=executor)
 
 
 def convert_metadata_format(
@@ -1187,12 +1144,24 @@ def delete_dataset(dataset_uuid: str, store: StoreLike, *, options: Overrides | 
 def delete_dataset(*, factory: DatasetFactory, options: Overrides | None = None) -> None: ...
 
 
+@overload
+def delete_dataset(
+    dataset_uuid: str | None,
+    store: StoreLike | None,
+    factory: DatasetFactory | None,
+    *,
+    options: Overrides | None = None,
+    executor: Executor,
+) -> None: ...
+
+
 def delete_dataset(
     dataset_uuid: str | None = None,
     store: StoreLike | None = None,
     factory: DatasetFactory | None = None,
     *,
     options: Overrides | None = None,
+    executor: Executor = THREADS,
 ) -> None:
     """Delete a dataset: history, garbage, index, data and schema files, and last the document.
 
@@ -1211,6 +1180,8 @@ def delete_dataset(
         Instead of ``dataset_uuid`` and ``store``. It is invalidated.
     options : optional
         Settings for this call, from `options`.
+    executor : Executor, optional
+        What runs the work on files, by default threads of this process.
 
     Raises
     ------
@@ -1234,16 +1205,9 @@ def delete_dataset(
     []
     """
     with operation("delete_dataset", options):
-        delete_dataset_on(THREADS, dataset_uuid, store, factory)
-
-
-def delete_dataset_on(
-    executor: Executor, dataset_uuid: str | None, store: StoreLike | None, factory: DatasetFactory | None
-) -> None:
-    """`delete_dataset` inside an operation; the executor removes the files."""
-    source = dataset_ref(dataset_uuid, store, factory)
-    try:
-        run_deletion(source.store, source.uuid, executor)
-    finally:  # an interrupted deletion has changed the dataset, too
-        if source.factory is not None:
-            source.factory.invalidate()
+        source = dataset_ref(dataset_uuid, store, factory)
+        try:
+            run_deletion(source.store, source.uuid, executor)
+        finally:  # an interrupted deletion has changed the dataset, too
+            if source.factory is not None:
+                source.factory.invalidate()

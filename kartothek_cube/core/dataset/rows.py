@@ -57,6 +57,7 @@ def delete_rows(
     on_conflict: OnConflict = "raise",
     dry_run: bool = False,
     options: Overrides | None = None,
+    executor: Executor = THREADS,
 ) -> RowsReport:
     """Delete the rows that satisfy predicates, in one commit.
 
@@ -82,6 +83,8 @@ def delete_rows(
         Only report what would be done. Files are read as far as the search needs it.
     options : optional
         Settings for this call, from `options`.
+    executor : Executor, optional
+        What runs the work on files, by default threads of this process.
 
     Returns
     -------
@@ -113,24 +116,12 @@ def delete_rows(
     0    20.0            8
     """
     with operation("delete_rows", options):
-        return delete_rows_on(THREADS, dataset_uuid, store, predicates, on_conflict, dry_run)
+        target, parsed = target_of(store, dataset_uuid), _required(predicates, dataset_uuid)
 
+        def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
+            return _plan_where(target.store, base, spec, DeleteRows(parsed), executor)
 
-def delete_rows_on(
-    executor: Executor,
-    dataset_uuid: str,
-    store: StoreLike,
-    predicates: IntoPredicates,
-    on_conflict: OnConflict,
-    dry_run: bool,
-) -> RowsReport:
-    """Delete rows as `delete_rows` does; the executor reads and writes the files."""
-    target, parsed = target_of(store, dataset_uuid), _required(predicates, dataset_uuid)
-
-    def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
-        return _plan_where(target.store, base, spec, DeleteRows(parsed), executor)
-
-    return run_rows(target, plan, on_conflict, dry_run, executor)
+        return run_rows(target, plan, on_conflict, dry_run, executor)
 
 
 def update_rows(
@@ -280,38 +271,23 @@ def merge_dataset(
     2           3      5
     """
     with operation("merge_dataset", options):
-        rules = when_matched, when_not_matched, when_not_matched_by_source
-        return merge_dataset_on(THREADS, data, store, dataset_uuid, on, rules, on_conflict, dry_run)
+        target = target_of(store, dataset_uuid)
+        # A stream can be read only once, so bad arguments are refused before.
+        check_on_conflict(on_conflict)
+        if not check_flag(dry_run, "dry_run"):
+            check_store_can_commit(target.store)
+        first = rewrite_spec(load_snapshot(target.store, target.uuid))
+        rules = merge_rules(first, on, when_matched, when_not_matched, when_not_matched_by_source)
+        with merge_source(data, first, rules) as source:
 
+            def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
+                check_same_source(source.rows.schema, spec, rules)
+                typed = with_source_types(spec, source.rows.schema)
+                edit = MergeRows(source, rules.when_matched, rules.deletes_others, spec.partition_keys)
+                planned = plan_merge(target.store, base, typed, edit, source, rules, THREADS)
+                return replace(planned, source=source.rows) if rules.inserts else planned
 
-def merge_dataset_on(
-    executor: Executor,
-    data: IntoItems,
-    store: StoreLike,
-    dataset_uuid: str,
-    on: Columns,
-    when: tuple[WhenMatched, WhenNotMatched, str | None],
-    on_conflict: OnConflict,
-    dry_run: bool,
-) -> RowsReport:
-    """Merge rows as `merge_dataset` does; the executor reads and writes the files."""
-    target = target_of(store, dataset_uuid)
-    # A stream can be read only once, so bad arguments are refused before.
-    check_on_conflict(on_conflict)
-    if not check_flag(dry_run, "dry_run"):
-        check_store_can_commit(target.store)
-    first = rewrite_spec(load_snapshot(target.store, target.uuid))
-    rules = merge_rules(first, on, *when)
-    with merge_source(data, first, rules) as source:
-
-        def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
-            check_same_source(source.rows.schema, spec, rules)
-            typed = with_source_types(spec, source.rows.schema)
-            edit = MergeRows(source, rules.when_matched, rules.deletes_others, spec.partition_keys)
-            planned = plan_merge(target.store, base, typed, edit, source, rules, executor)
-            return replace(planned, source=source.rows) if rules.inserts else planned
-
-        return run_rows(target, plan, on_conflict, dry_run, executor)
+            return run_rows(target, plan, on_conflict, dry_run, THREADS)
 
 
 def _required(predicates: IntoPredicates, uuid: str) -> Predicates:

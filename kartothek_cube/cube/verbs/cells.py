@@ -42,6 +42,7 @@ def delete_cube(
     datasets: IntoDatasets = None,
     *,
     options: Overrides | None = None,
+    executor: Executor = THREADS,
 ) -> None:
     """Delete a cube, or some of its datasets, with their history, indices, data and documents.
 
@@ -61,6 +62,8 @@ def delete_cube(
         ones are ignored. The current state of a dataset is deleted, whatever the dict has.
     options : optional
         What `options` returns: settings for this call.
+    executor : Executor, optional
+        What runs the work on files, by default threads of this process.
 
     Raises
     ------
@@ -83,16 +86,11 @@ def delete_cube(
     []
     """
     with operation("delete_cube", options, cube=cube):
-        delete_cube_on(THREADS, cube, store, datasets)
-
-
-def delete_cube_on(executor: Executor, cube: Cube | str, store: StoreLike, datasets: IntoDatasets) -> None:
-    """Delete a cube as `delete_cube` does; the executor removes the files."""
-    cube, opened = cube_and_store(cube, store)
-    plans = plan_cube_deletion(cube, opened, datasets)
-    abort_pending_in(opened, plans)  # as long as the seed can tell
-    for uuid, plan in plans.items():
-        run_deletion(opened, uuid, plan, executor)
+        cube, opened = cube_and_store(cube, store)
+        plans = plan_cube_deletion(cube, opened, datasets)
+        abort_pending_in(opened, plans)  # as long as the seed can tell
+        for uuid, plan in plans.items():
+            run_deletion(opened, uuid, plan, executor)
 
 
 def plan_cube_deletion(cube: Cube, store: Store, datasets: IntoDatasets = None) -> dict[str, Deletion]:
@@ -194,50 +192,37 @@ def delete_cells(
     [8]
     """
     with operation("delete_cells", options, cube=cube):
-        return delete_cells_on(THREADS, cube, store, conditions, datasets, on_conflict, dry_run)
+        found, opened = cube_and_store(cube, store)
+        # Not the iterator that may have been given: each attempt reads the conditions.
+        conditions = conditions if isinstance(conditions, str) else Conjunction(conditions)
+        if not (conditions.strip() if isinstance(conditions, str) else conditions.columns):
+            raise InvalidInput(
+                f"Which cells of cube {found.uuid_prefix!r}? Conditions are needed: without them all cells would be "
+                "meant. To delete everything, call delete_cube."
+            )
+        mode, dry = check_on_conflict(on_conflict), check_flag(dry_run, "dry_run")
+        names = converter_str_set_optional(datasets)
+        if not dry:
+            check_store_can_commit(opened)
+        retries = current_options().commit_retries if mode == "reapply" and not dry else 0
 
+        def attempt() -> dict[str, RowsReport]:
+            members = load_cube(found, opened)
+            chosen = chosen_members(found, members, names)
+            with cells_where(found, opened, members, conditions) as cells:
+                plans = plan_cell_deletion(found, opened, members, cells, chosen, THREADS)
+                reports = {i: dry_report(plan, dry_run=dry) for i, plan in plans.items()}
+                if dry:
+                    return reports
+                staged = {i: stage_rows(opened, plan, THREADS) for i, plan in plans.items() if plan}
+            changes = cell_changes(found, opened, members, plans, staged)
+            publish(opened, found, changes, {i: members[i] for i in changes})
+            return {**reports, **{i: rows.report for i, rows in staged.items()}}
 
-def delete_cells_on(
-    executor: Executor,
-    cube: Cube | str,
-    store: StoreLike,
-    conditions: IntoConditions,
-    datasets: Columns,
-    on_conflict: OnConflict,
-    dry_run: bool,
-) -> dict[str, RowsReport]:
-    """Delete cells as `delete_cells` does; the executor reads and writes the files."""
-    found, opened = cube_and_store(cube, store)
-    # Not the iterator that may have been given: each attempt reads the conditions.
-    conditions = conditions if isinstance(conditions, str) else Conjunction(conditions)
-    if not (conditions.strip() if isinstance(conditions, str) else conditions.columns):
-        raise InvalidInput(
-            f"Which cells of cube {found.uuid_prefix!r}? Conditions are needed: without them all cells would be meant. "
-            "To delete everything, call delete_cube."
-        )
-    mode, dry = check_on_conflict(on_conflict), check_flag(dry_run, "dry_run")
-    names = converter_str_set_optional(datasets)
-    if not dry:
-        check_store_can_commit(opened)
-    retries = current_options().commit_retries if mode == "reapply" and not dry else 0
-
-    def attempt() -> dict[str, RowsReport]:
-        members = load_cube(found, opened)
-        chosen = chosen_members(found, members, names)
-        with cells_where(found, opened, members, conditions) as cells:
-            plans = plan_cell_deletion(found, opened, members, cells, chosen, executor)
-            reports = {i: dry_report(plan, dry_run=dry) for i, plan in plans.items()}
-            if dry:
-                return reports
-            staged = {i: stage_rows(opened, plan, executor) for i, plan in plans.items() if plan}
-        changes = cell_changes(found, opened, members, plans, staged)
-        publish(opened, found, changes, {i: members[i] for i in changes})
-        return {**reports, **{i: rows.report for i, rows in staged.items()}}
-
-    # A conflict has left all datasets as they were, so the second search finds the same cells.
-    for _ in range(retries):
-        try:
-            return attempt()
-        except CommitConflict:
-            continue
-    return attempt()
+        # A conflict has left all datasets as they were, so the second search finds the same cells.
+        for _ in range(retries):
+            try:
+                return attempt()
+            except CommitConflict:
+                continue
+        return attempt()

@@ -58,6 +58,7 @@ def copy_cube(
     renamed_datasets: Mapping[str, str] | None = None,
     *,
     options: Overrides | None = None,
+    executor: Executor = THREADS,
 ) -> None:
     """Copy a cube, or some of its datasets, to another store.
 
@@ -85,6 +86,8 @@ def copy_cube(
         Dataset id → id of its copy. Other datasets keep their ids. Two may swap their names.
     options : optional
         What `options` returns: settings for this call.
+    executor : Executor, optional
+        What runs the work on files, by default threads of this process.
 
     Raises
     ------
@@ -118,35 +121,21 @@ def copy_cube(
     2
     """
     with operation("copy_cube", options, cube=cube):
-        copy_cube_on(THREADS, cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
-
-
-def copy_cube_on(
-    executor: Executor,
-    cube: Cube | str,
-    src_store: StoreLike,
-    tgt_store: StoreLike,
-    overwrite: bool,
-    datasets: IntoDatasets,
-    renamed_cube_prefix: str | None,
-    renamed_datasets: Mapping[str, str] | None,
-) -> None:
-    """Copy a cube as `copy_cube` does; the executor copies the files."""
-    if renamed_datasets is not None and not isinstance(renamed_datasets, Mapping):
-        raise InvalidType(
-            f"renamed_datasets should be a dict dataset id → new id, but is {type(renamed_datasets).__name__}."
-        )
-    renamed = {converter_str(old): converter_str(new) for old, new in (renamed_datasets or {}).items()}
-    cube, source = cube_and_store(cube, src_store)
-    prefix = cube.uuid_prefix if renamed_cube_prefix is None else renamed_cube_prefix
-    copy = cube.copy(seed_dataset=renamed.get(cube.seed_dataset, cube.seed_dataset), uuid_prefix=prefix)
-    for name in renamed.values():
-        copy.ktk_dataset_uuid(name)  # refuses an invalid name
-    target = open_instrumented(tgt_store)
-    check_store_can_commit(target)
-    check_other_store(cube, source, target)
-    snapshots = _by_new_name(cube, _load_source(cube, source, datasets), renamed)
-    publish_cube_copy(copy, plan_cube_copy(copy, snapshots, source, target, overwrite=overwrite), executor)
+        if renamed_datasets is not None and not isinstance(renamed_datasets, Mapping):
+            raise InvalidType(
+                f"renamed_datasets should be a dict dataset id → new id, but is {type(renamed_datasets).__name__}."
+            )
+        renamed = {converter_str(old): converter_str(new) for old, new in (renamed_datasets or {}).items()}
+        cube, source = cube_and_store(cube, src_store)
+        prefix = cube.uuid_prefix if renamed_cube_prefix is None else renamed_cube_prefix
+        copy = cube.copy(seed_dataset=renamed.get(cube.seed_dataset, cube.seed_dataset), uuid_prefix=prefix)
+        for name in renamed.values():
+            copy.ktk_dataset_uuid(name)  # refuses an invalid name
+        target = open_instrumented(tgt_store)
+        check_store_can_commit(target)
+        check_other_store(cube, source, target)
+        snapshots = _by_new_name(cube, _load_source(cube, source, datasets), renamed)
+        publish_cube_copy(copy, plan_cube_copy(copy, snapshots, source, target, overwrite=overwrite), executor)
 
 
 # --- source and names ---------------------------------------------------------------------------

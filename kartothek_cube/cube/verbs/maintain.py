@@ -82,7 +82,12 @@ CleanupReport = GarbageReport
 
 
 def cleanup_cube(
-    cube: Cube | str, store: StoreLike, *, dry_run: bool = False, options: Overrides | None = None
+    cube: Cube | str,
+    store: StoreLike,
+    *,
+    dry_run: bool = False,
+    options: Overrides | None = None,
+    executor: Executor = THREADS,
 ) -> GarbageReport:
     """Remove files under the cube's prefix that neither its datasets nor their history name.
 
@@ -102,6 +107,8 @@ def cleanup_cube(
         Only report what would be removed.
     options : optional
         What `options` returns: settings for this call.
+    executor : Executor, optional
+        What runs the work on files, by default threads of this process.
 
     Returns
     -------
@@ -134,42 +141,37 @@ def cleanup_cube(
     GarbageReport(would remove 0 files of 0 bytes; 0 files of 0 bytes wait)
     """
     with operation("cleanup_cube", options, cube=cube):
-        return cleanup_cube_on(THREADS, cube, store, dry_run=dry_run)
+        found, opened = cube_and_store(cube, store)
+        prefix = found.uuid_prefix + KTK_CUBE_UUID_SEPERATOR
+        entries = opened.list(prefix, recursive=True).entries
 
+        def is_ours(key: str) -> bool:
+            # "a+++s" belongs to the cube "a+", not to the cube "a".
+            return key.startswith(prefix) and not key.removeprefix(prefix).startswith("+")
 
-def cleanup_cube_on(executor: Executor, cube: Cube | str, store: StoreLike, *, dry_run: bool) -> GarbageReport:
-    """Collect garbage as `cleanup_cube` does; the executor removes the files."""
-    found, opened = cube_and_store(cube, store)
-    prefix = found.uuid_prefix + KTK_CUBE_UUID_SEPERATOR
-    entries = opened.list(prefix, recursive=True).entries
+        documents = [e.key.removesuffix(s) for e in entries for s in (JSON_SUFFIX, MSGPACK_SUFFIX) if e.key.endswith(s)]
+        uuids = sorted({uuid for uuid in documents if is_ours(uuid)})
+        unfinished = [] if dry_run else list(uuids)
 
-    def is_ours(key: str) -> bool:
-        # "a+++s" belongs to the cube "a+", not to the cube "a".
-        return key.startswith(prefix) and not key.removeprefix(prefix).startswith("+")
+        def list_unnamed() -> tuple[list[Entry], list[Snapshot]]:
+            try:
+                finish_stopped_writes(opened, unfinished)
+                unfinished.clear()
+                members = load_members(found.uuid_prefix, opened)
+            except (KeyNotFound, CorruptDocument, Unsupported) as error:
+                raise CorruptDocument(
+                    f"A dataset of cube {found.uuid_prefix!r} cannot be read, "
+                    f"so its files cannot be distinguished from garbage: {error}"
+                ) from error
+            tracked = {key for snapshot in members.values() for key in tracked_keys(snapshot)}
+            # A dataset that a write is making is not there yet, but its files are needed.
+            unseen = [uuid for uuid in uuids if uuid.removeprefix(prefix) not in members and find_state(opened, uuid)]
+            folders = tuple(start for uuid in unseen for start in (f"{uuid}/", f"{uuid}."))
+            unnamed = [e for e in entries if e.key not in tracked and is_ours(e.key) and not e.key.startswith(folders)]
+            return unnamed, list(members.values())
 
-    documents = [e.key.removesuffix(s) for e in entries for s in (JSON_SUFFIX, MSGPACK_SUFFIX) if e.key.endswith(s)]
-    uuids = sorted({uuid for uuid in documents if is_ours(uuid)})
-    unfinished = [] if dry_run else list(uuids)
-
-    def list_unnamed() -> tuple[list[Entry], list[Snapshot]]:
-        try:
-            finish_stopped_writes(opened, unfinished)
-            unfinished.clear()
-            members = load_members(found.uuid_prefix, opened)
-        except (KeyNotFound, CorruptDocument, Unsupported) as error:
-            raise CorruptDocument(
-                f"A dataset of cube {found.uuid_prefix!r} cannot be read, "
-                f"so its files cannot be distinguished from garbage: {error}"
-            ) from error
-        tracked = {key for snapshot in members.values() for key in tracked_keys(snapshot)}
-        # A dataset that a write is making is not there yet, but its files are needed.
-        unseen = [uuid for uuid in uuids if uuid.removeprefix(prefix) not in members and find_state(opened, uuid)]
-        folders = tuple(start for uuid in unseen for start in (f"{uuid}/", f"{uuid}."))
-        unnamed = [e for e in entries if e.key not in tracked and is_ours(e.key) and not e.key.startswith(folders)]
-        return unnamed, list(members.values())
-
-    scope = GarbageScope(list_unnamed, (prefix,), is_ours, found.ktk_dataset_uuid(found.seed_dataset))
-    return sweep(opened, scope, dry_run=dry_run, executor=executor)
+        scope = GarbageScope(list_unnamed, (prefix,), is_ours, found.ktk_dataset_uuid(found.seed_dataset))
+        return sweep(opened, scope, dry_run=dry_run, executor=executor)
 
 
 def build_cube_index(
@@ -447,6 +449,7 @@ def collect_stats(
     *,
     as_of: AsOf | None = None,
     options: Overrides | None = None,
+    executor: Executor = THREADS,
 ) -> CubeStats:
     """Count the partitions, files, bytes and rows of each dataset.
 
@@ -460,6 +463,8 @@ def collect_stats(
         As in `query_cube`.
     options : optional
         The result of `options`: settings for this call.
+    executor : Executor, optional
+        What runs the work on files, by default threads of this process.
 
     Returns
     -------
@@ -488,38 +493,33 @@ def collect_stats(
     (2, 2, 2)
     """
     with operation("collect_stats", options, cube=cube):
-        return collect_stats_on(THREADS, cube, store, datasets, as_of)
-
-
-def collect_stats_on(
-    executor: Executor, cube: Cube | str, store: StoreLike, datasets: IntoDatasets, as_of: AsOf | None
-) -> CubeStats:
-    """Count as `collect_stats` inside an operation; the executor reads needed footers."""
-    cube, opened = cube_and_store(cube, store, as_of)
-    if isinstance(datasets, Mapping):
-        check_not_loaded(as_of)
-        members = {str(i): d.snapshot for i, d in datasets.items()}
-    else:
-        members = read_members(cube.uuid_prefix, opened, datasets, as_of=as_of)
-    counted = {i: s for i, s in members.items() if len(s.partitions) or not s.partition_keys}
-    extents = map_in_threads(lambda s: extents_of_files(opened, s, s.files), counted.values(), store=opened)
-    known = dict(zip(counted, extents, strict=True))
-    unknown = {i: s.files.filter(known[i].rows.is_null()).to_pylist() for i, s in counted.items()}
-    files = [(counted[i].uuid, key) for i, keys in unknown.items() for key in keys]
-    stats = {}
-    # One pass over the files of all datasets: footers of the next load while one is summed up.
-    with closing(map_files(partial(_rows, opened), files, executor=executor, store=opened)) as counts:
-        for name, snapshot in counted.items():
-            rows = pc.sum(known[name].rows, min_count=0).as_py() + sum(islice(counts, len(unknown[name])))
-            blobs = pc.sum(known[name].sizes, min_count=0).as_py()
-            unsized = snapshot.files.filter(known[name].sizes.is_null()).to_pylist()
-            # One listing has the sizes of nearly all files; the others take a request each.
-            listing = opened.list(f"{snapshot.uuid}/{SINGLE_TABLE}/", recursive=True).entries if unsized else ()
-            sizes = {e.key: e.size for e in listing}
-            blobs += sum(size if (size := sizes.get(key)) is not None else opened.tail(key, 1)[1] for key in unsized)
-            partitions = len(np.unique(snapshot.physical_partitions())) if snapshot.partition_keys else 1
-            stats[name] = {"blobsize": blobs, "files": len(snapshot.files), "partitions": partitions, "rows": rows}
-    return CubeStats(stats)
+        cube, opened = cube_and_store(cube, store, as_of)
+        if isinstance(datasets, Mapping):
+            check_not_loaded(as_of)
+            members = {str(i): d.snapshot for i, d in datasets.items()}
+        else:
+            members = read_members(cube.uuid_prefix, opened, datasets, as_of=as_of)
+        counted = {i: s for i, s in members.items() if len(s.partitions) or not s.partition_keys}
+        extents = map_in_threads(lambda s: extents_of_files(opened, s, s.files), counted.values(), store=opened)
+        known = dict(zip(counted, extents, strict=True))
+        unknown = {i: s.files.filter(known[i].rows.is_null()).to_pylist() for i, s in counted.items()}
+        files = [(counted[i].uuid, key) for i, keys in unknown.items() for key in keys]
+        stats = {}
+        # One pass over the files of all datasets: footers of the next load while one is summed up.
+        with closing(map_files(partial(_rows, opened), files, executor=executor, store=opened)) as counts:
+            for name, snapshot in counted.items():
+                rows = pc.sum(known[name].rows, min_count=0).as_py() + sum(islice(counts, len(unknown[name])))
+                blobs = pc.sum(known[name].sizes, min_count=0).as_py()
+                unsized = snapshot.files.filter(known[name].sizes.is_null()).to_pylist()
+                # One listing has the sizes of nearly all files; the others take a request each.
+                listing = opened.list(f"{snapshot.uuid}/{SINGLE_TABLE}/", recursive=True).entries if unsized else ()
+                sizes = {e.key: e.size for e in listing}
+                blobs += sum(
+                    size if (size := sizes.get(key)) is not None else opened.tail(key, 1)[1] for key in unsized
+                )
+                partitions = len(np.unique(snapshot.physical_partitions())) if snapshot.partition_keys else 1
+                stats[name] = {"blobsize": blobs, "files": len(snapshot.files), "partitions": partitions, "rows": rows}
+        return CubeStats(stats)
 
 
 def _rows(store: Store, file: tuple[str, str]) -> int:
@@ -540,6 +540,7 @@ def compact_cube(
     df_serializer: FileFormat | None = None,
     rewrite: bool = False,
     options: Overrides | None = None,
+    executor: Executor = THREADS,
 ) -> dict[str, CompactionReport]:
     """Merge small files of the datasets of a cube into larger ones. Every query answers as before.
 
@@ -577,6 +578,8 @@ def compact_cube(
         values of dropped columns.
     options : optional
         What `options` returns: settings for this call.
+    executor : Executor, optional
+        What runs the work on files, by default threads of this process.
 
     Returns
     -------
@@ -625,60 +628,35 @@ def compact_cube(
     (2, 60)
     """
     with operation("compact_cube", options, cube=cube):
-        return compact_cube_on(
-            THREADS,
-            cube,
-            store,
-            target_rows,
-            conditions,
-            ktk_cube_dataset_ids,
-            dry_run,
-            sort_by,
-            zorder_by,
-            df_serializer,
-            rewrite,
+        (cube, opened), names = cube_and_store(cube, store), converter_str_set_optional(ktk_cube_dataset_ids)
+        limit, dry, anew = (
+            check_target_rows(target_rows),
+            check_flag(dry_run, "dry_run"),
+            check_flag(rewrite, "rewrite"),
         )
-
-
-def compact_cube_on(
-    executor: Executor,
-    cube: Cube | str,
-    store: StoreLike,
-    target_rows: int,
-    conditions: IntoConditions,
-    ktk_cube_dataset_ids: Columns,
-    dry_run: bool,
-    sort_by: Columns,
-    zorder_by: Columns,
-    df_serializer: FileFormat | None,
-    rewrite: bool,
-) -> dict[str, CompactionReport]:
-    """Compact a cube as `compact_cube` does; the executor reads footers and merges files."""
-    (cube, opened), names = cube_and_store(cube, store), converter_str_set_optional(ktk_cube_dataset_ids)
-    limit, dry, anew = check_target_rows(target_rows), check_flag(dry_run, "dry_run"), check_flag(rewrite, "rewrite")
-    wanted = check_clustering(sort_by, zorder_by)
-    serializer = _serializer(df_serializer, wanted)
-    if not dry:
-        check_store_can_commit(opened)
-    compactions: dict[str, Compaction] = {}
-    members = load_cube(cube, opened)
-    conjunction = partition_conditions(cube, conditions, members, "compact")
-    members = chosen_members(cube, members, names)
-    clusterings = _clusterings(wanted, members, everywhere=names is not None)
-    # All masks first: a condition on the wrong column fails before any footer is read.
-    masks: dict[str, Mask] = {}
-    for name, base in members.items():
-        clauses = partition_clauses(conjunction, base)
-        is_left_alone = bool(conjunction.columns) and not clauses and names is None
-        masks[name] = np.zeros(len(base.partitions), dtype=bool) if is_left_alone else partition_mask(base, clauses)
-    for name, base in members.items():
-        order = cell_order(base, cube.dimension_columns, cube.partition_columns)
-        layout, clustering, size = _as_on_record(base, clusterings[name], limit, serializer)
-        plan = plan_files(
-            opened, base, masks[name], limit, order, executor, clustering, rewrite=anew, target_bytes=size
-        )
-        compactions[name] = Compaction(base, plan, order, serializer, layout, anew)
-    return _run_all(opened, cube, compactions, dry_run=dry, executor=executor)
+        wanted = check_clustering(sort_by, zorder_by)
+        serializer = _serializer(df_serializer, wanted)
+        if not dry:
+            check_store_can_commit(opened)
+        compactions: dict[str, Compaction] = {}
+        members = load_cube(cube, opened)
+        conjunction = partition_conditions(cube, conditions, members, "compact")
+        members = chosen_members(cube, members, names)
+        clusterings = _clusterings(wanted, members, everywhere=names is not None)
+        # All masks first: a condition on the wrong column fails before any footer is read.
+        masks: dict[str, Mask] = {}
+        for name, base in members.items():
+            clauses = partition_clauses(conjunction, base)
+            is_left_alone = bool(conjunction.columns) and not clauses and names is None
+            masks[name] = np.zeros(len(base.partitions), dtype=bool) if is_left_alone else partition_mask(base, clauses)
+        for name, base in members.items():
+            order = cell_order(base, cube.dimension_columns, cube.partition_columns)
+            layout, clustering, size = _as_on_record(base, clusterings[name], limit, serializer)
+            plan = plan_files(
+                opened, base, masks[name], limit, order, executor, clustering, rewrite=anew, target_bytes=size
+            )
+            compactions[name] = Compaction(base, plan, order, serializer, layout, anew)
+        return _run_all(opened, cube, compactions, dry_run=dry, executor=executor)
 
 
 def _serializer(given: FileFormat | None, wanted: Clustering | None) -> FileFormat | None:
@@ -761,6 +739,7 @@ def compact_dataset(
     df_serializer: FileFormat | None = None,
     rewrite: bool = False,
     options: Overrides | None = None,
+    executor: Executor = THREADS,
 ) -> CompactionReport:
     """Merge small files of a dataset into larger ones.
 
@@ -801,6 +780,8 @@ def compact_dataset(
         values of dropped columns.
     options : optional
         What `options` returns: settings for this call.
+    executor : Executor, optional
+        What runs the work on files, by default threads of this process.
 
     Returns
     -------
@@ -853,52 +834,27 @@ def compact_dataset(
     CompactionReport('sales': nothing to do for 2 partitions)
     """
     with operation("compact_dataset", options):
-        return compact_dataset_on(
-            THREADS,
-            dataset_uuid,
-            store,
-            target_rows,
-            predicates,
-            dry_run,
-            sort_by,
-            zorder_by,
-            factory,
-            df_serializer,
-            rewrite,
+        source = dataset_ref(dataset_uuid, store, factory)
+        limit, dry, anew = (
+            check_target_rows(target_rows),
+            check_flag(dry_run, "dry_run"),
+            check_flag(rewrite, "rewrite"),
         )
-
-
-def compact_dataset_on(
-    executor: Executor,
-    dataset_uuid: str | None,
-    store: StoreLike | None,
-    target_rows: int,
-    predicates: IntoPredicates | None,
-    dry_run: bool,
-    sort_by: Columns,
-    zorder_by: Columns,
-    factory: DatasetFactory | None,
-    df_serializer: FileFormat | None,
-    rewrite: bool,
-) -> CompactionReport:
-    """Compact a dataset as `compact_dataset` does; the executor reads footers and merges files."""
-    source = dataset_ref(dataset_uuid, store, factory)
-    limit, dry, anew = check_target_rows(target_rows), check_flag(dry_run, "dry_run"), check_flag(rewrite, "rewrite")
-    wanted = check_clustering(sort_by, zorder_by)
-    serializer = _serializer(df_serializer, wanted)
-    if not dry:
-        check_store_can_commit(source.store)
-    base = load_snapshot(source.store, source.uuid)
-    if wanted is not None:
-        check_columns(wanted, base)
-    selected = selected_partitions(source.store, base, parse_predicates(predicates))
-    # The metadata of a dataset of a cube describe its order.
-    columns = cube_columns(base.document.metadata)
-    order = None if columns is None else cell_order(base, *columns)
-    layout, wanted, size = _as_on_record(base, wanted, limit, serializer)
-    plan = plan_files(source.store, base, selected, limit, order, executor, wanted, rewrite=anew, target_bytes=size)
-    compaction = Compaction(base, plan, order, serializer, layout, anew)
-    report = run_compaction(source.store, compaction, dry_run=dry, executor=executor)
-    if source.factory is not None and report.commit is not None:
-        source.factory.invalidate()
-    return report
+        wanted = check_clustering(sort_by, zorder_by)
+        serializer = _serializer(df_serializer, wanted)
+        if not dry:
+            check_store_can_commit(source.store)
+        base = load_snapshot(source.store, source.uuid)
+        if wanted is not None:
+            check_columns(wanted, base)
+        selected = selected_partitions(source.store, base, parse_predicates(predicates))
+        # The metadata of a dataset of a cube describe its order.
+        columns = cube_columns(base.document.metadata)
+        order = None if columns is None else cell_order(base, *columns)
+        layout, wanted, size = _as_on_record(base, wanted, limit, serializer)
+        plan = plan_files(source.store, base, selected, limit, order, executor, wanted, rewrite=anew, target_bytes=size)
+        compaction = Compaction(base, plan, order, serializer, layout, anew)
+        report = run_compaction(source.store, compaction, dry_run=dry, executor=executor)
+        if source.factory is not None and report.commit is not None:
+            source.factory.invalidate()
+        return report
