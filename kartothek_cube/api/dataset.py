@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.dataset.maintain import build_dataset_indices as build_dataset_indices
     from kartothek_cube.core.dataset.maintain import build_statistics as build_statistics
     from kartothek_cube.core.dataset.maintain import collect_dataset_metadata as collect_dataset_metadata
+    from kartothek_cube.core.dataset.maintain import compact_dataset as compact_dataset
     from kartothek_cube.core.dataset.maintain import convert_metadata_format as convert_metadata_format
     from kartothek_cube.core.dataset.maintain import copy_dataset as copy_dataset
     from kartothek_cube.core.dataset.maintain import delete_dataset as delete_dataset
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
     from kartothek_cube.core.write.prepare import day as day
     from kartothek_cube.core.write.prepare import month as month
     from kartothek_cube.core.write.prepare import year as year
-    from kartothek_cube.cube.verbs.maintain import compact_dataset as compact_dataset
     from kartothek_cube.engines.verbs import connect as connect
     from kartothek_cube.engines.verbs import scan_dataset as scan_dataset
 else:
@@ -88,9 +88,9 @@ else:
                 "drop_dataset_tag, history, list_dataset_tags, read_dataset_changes, tag_dataset, undo"
             ),
             "core.dataset.maintain": (
-                "build_dataset_indices, build_statistics, collect_dataset_metadata, convert_metadata_format, "
-                "copy_dataset, delete_dataset, drop_columns, garbage_collect_dataset, hash_dataset, list_datasets, "
-                "rename_dataset, set_layout, verify_dataset"
+                "build_dataset_indices, build_statistics, collect_dataset_metadata, compact_dataset, "
+                "convert_metadata_format, copy_dataset, delete_dataset, drop_columns, garbage_collect_dataset, "
+                "hash_dataset, list_datasets, rename_dataset, set_layout, verify_dataset"
             ),
             "core.dataset.read": (
                 "ScanPlan, plan_table_scan, read_dataset_as_dataframes, read_dataset_as_dataframes__iterator, "
@@ -117,7 +117,6 @@ else:
             "core.rows.edits": "RowsReport",
             "core.write.layout": "DatasetLayout",
             "core.write.prepare": "day, month, year",
-            "cube.verbs.maintain": "compact_dataset",
             "engines.verbs": "connect, scan_dataset",
         },
     )

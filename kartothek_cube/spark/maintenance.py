@@ -12,6 +12,7 @@ from kartothek_cube.core.commit.change import OnConflict
 from kartothek_cube.core.dataset.maintain import (
     build_dataset_indices,
     collect_dataset_metadata,
+    compact_dataset,
     copy_dataset,
     delete_dataset,
     garbage_collect_dataset,
@@ -34,7 +35,7 @@ from kartothek_cube.cube.cube import Cube, prefix_of
 from kartothek_cube.cube.members import cube_and_store
 from kartothek_cube.cube.verbs.cells import delete_cube
 from kartothek_cube.cube.verbs.copy import copy_cube
-from kartothek_cube.cube.verbs.maintain import cleanup_cube, collect_stats, compact_cube, compact_dataset
+from kartothek_cube.cube.verbs.maintain import cleanup_cube, collect_stats, compact_cube
 from kartothek_cube.cube.verbs.write import remove_from_members
 from kartothek_cube.spark.session import session_by_keyword
 from kartothek_cube.spark.tasks import SparkExecutor, spark_executor

@@ -241,7 +241,7 @@ def rename_command(session: Session, new_name: str, dataset: str | None, dry_run
     Each dataset is copied inside the store, then its original is deleted; the seed comes last. If
     that is interrupted, call it again. Histories begin anew, tags stay.
     """
-    from kartothek_cube.core.maintenance.copy import rename_dataset
+    from kartothek_cube.core.maintenance.copy import run_rename
 
     with working(session):
         loaded = load_cube(session)
@@ -251,7 +251,7 @@ def rename_command(session: Session, new_name: str, dataset: str | None, dry_run
         confirm(f"Rename {', '.join(f'{old} to {new}' for old, new in names.items())}?", loaded.store, yes=yes)
         with working(session):
             for old, new in names.items():
-                rename_dataset(loaded.store, old, new, names if dataset is None else None)
+                run_rename(loaded.store, old, new, names if dataset is None else None)
     show(session, {"dry_run": dry_run, "renamed": names}, lambda: rename_lines(names, dry_run=dry_run))
 
 

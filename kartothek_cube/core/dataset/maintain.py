@@ -30,14 +30,26 @@ from kartothek_cube.core.commit.commit import check_store_can_commit, commit_cha
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.expressions.predicates import parse_predicates
-from kartothek_cube.core.io.formats import CODECS
+from kartothek_cube.core.io.formats import CODECS, FileFormat
 from kartothek_cube.core.io.reader import Clustering, FileRequest, read_rows
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
-from kartothek_cube.core.maintenance.compaction_plan import check_columns
-from kartothek_cube.core.maintenance.copy import convert_document
-from kartothek_cube.core.maintenance.copy import copy_dataset as run_copy
-from kartothek_cube.core.maintenance.copy import delete_dataset as run_deletion
-from kartothek_cube.core.maintenance.copy import rename_dataset as run_rename
+from kartothek_cube.core.maintenance.compaction import (
+    Compaction,
+    check_format,
+    effective_layout,
+    plan_files,
+    run_compaction,
+    selected_partitions,
+)
+from kartothek_cube.core.maintenance.compaction_plan import (
+    TARGET_ROWS,
+    CompactionReport,
+    cell_order,
+    check_clustering,
+    check_columns,
+    check_target_rows,
+)
+from kartothek_cube.core.maintenance.copy import convert_document, delete_whole_dataset, run_copy, run_rename
 from kartothek_cube.core.maintenance.garbage import GarbageReport, collect_garbage
 from kartothek_cube.core.maintenance.hashing import Hashes, row_group_table, row_hashes, total_hash
 from kartothek_cube.core.maintenance.inspection import VerifyReport, report_of
@@ -1207,7 +1219,138 @@ def delete_dataset(
     with operation("delete_dataset", options):
         source = dataset_ref(dataset_uuid, store, factory)
         try:
-            run_deletion(source.store, source.uuid, executor)
+            delete_whole_dataset(source.store, source.uuid, executor)
         finally:  # an interrupted deletion has changed the dataset, too
             if source.factory is not None:
                 source.factory.invalidate()
+
+
+def compact_dataset(
+    dataset_uuid: str | None = None,
+    store: StoreLike | None = None,
+    target_rows: int = TARGET_ROWS,
+    predicates: IntoPredicates | None = None,
+    dry_run: bool = False,
+    *,
+    sort_by: Columns = None,
+    zorder_by: Columns = None,
+    factory: DatasetFactory | None = None,
+    df_serializer: FileFormat | None = None,
+    rewrite: bool = False,
+    options: Overrides | None = None,
+    executor: Executor = THREADS,
+) -> CompactionReport:
+    """Merge small files of a dataset into larger ones.
+
+    All rows stay, and one commit makes the new files visible.
+
+    Neighbouring files with the same partition values are merged, in their order. Files of half of
+    ``target_rows`` or more stay as they are, and so do schema, indices and metadata. Files are
+    never changed in place: running readers can go on with the old ones, which become garbage.
+
+    Parameters
+    ----------
+    dataset_uuid : str
+        The dataset.
+    store : str, path, store or callable
+        The store of the dataset; everything that `open_store` takes.
+    target_rows : int, default 1,000,000
+        Maximum of rows in a merged file.
+    predicates : list of list of tuple, optional
+        Only the physical partitions in which they may hold by partition values and indices. Their
+        columns must be partition keys or have a secondary index.
+    dry_run : bool, default False
+        Only report what would be done. Footers of files are read.
+    sort_by : str or list of str, optional
+        Sort the rows of each physical partition by these columns across its files, nulls last, so
+        that a range of the first column lies in few files and row groups. Files of any size are
+        rewritten, but those that are sorted already and overlap no other one.
+    zorder_by : list of str, optional
+        Two to eight columns: put the rows in Z-order, so that a range of any of these columns lies
+        in few row groups. All files of a partition are rewritten if one of them is new.
+    factory : DatasetFactory, optional
+        Instead of ``dataset_uuid`` and ``store``. The newest state of the dataset is compacted,
+        whatever the factory has read.
+    df_serializer : FileFormat, optional
+        The format of the merged files, e.g. ``ParquetSerializer("ZSTD")``. By default the format of
+        the newest input, in Parquet also its codec.
+    rewrite : bool, default False
+        Write every file anew, whatever its size: with the layout on record, and without the old
+        values of dropped columns.
+    options : optional
+        What `options` returns: settings for this call.
+    executor : Executor, optional
+        What runs the work on files, by default threads of this process.
+
+    Returns
+    -------
+    CompactionReport
+        Files, rows and bytes before and after, the physical partitions that changed, and the id of
+        the commit, None with nothing to do. A notebook shows it as a table.
+
+    Raises
+    ------
+    DatasetNotFound, KeyNotFound
+        If the dataset, or one of its files, does not exist.
+    InvalidRequest
+        If predicates name a column that is neither partition key nor indexed, ``sort_by`` or
+        ``zorder_by`` a partition key, or the document lists no partitions.
+    InvalidInput, InvalidType
+        If ``target_rows`` is no positive number, predicates do not fit the dataset, or ``sort_by``
+        and ``zorder_by`` are both given.
+    UnknownColumn, Unsupported
+        If the dataset does not have a column of ``sort_by`` or ``zorder_by``, or its values have no
+        order.
+    CommitConflict
+        If another process removed a merged file meanwhile. Nothing has changed. Added rows are no
+        conflict.
+    CorruptData
+        If a file cannot be read.
+
+    Notes
+    -----
+    Rows are read and written piece by piece, in about ``options(bytes_in_flight=...)`` of memory. A
+    dataset of a cube is compacted as by `compact_cube`: each file is sorted by its dimension
+    columns and has the newest row of each cell, and files that share cells are merged whatever
+    their size.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import open_store
+    >>> from kartothek_cube.api.dataset import compact_dataset, read_table
+    >>> from kartothek_cube.api.dataset import update_dataset_from_dataframes as update
+    >>> store = open_store("hmemory://")
+    >>> for day in range(30):
+    ...     sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR"], "DAY": day, "UNITS": [day, 1]})
+    ...     _ = update([sales], store, "sales", partition_on=["COUNTRY_CODE"])
+    >>> report = compact_dataset("sales", store)
+    >>> report.files_before, report.files_after, report.partitions
+    (60, 2, ['COUNTRY_CODE=DE', 'COUNTRY_CODE=FR'])
+    >>> len(read_table("sales", store))
+    60
+    >>> compact_dataset("sales", store)
+    CompactionReport('sales': nothing to do for 2 partitions)
+    """
+    with operation("compact_dataset", options):
+        source = dataset_ref(dataset_uuid, store, factory)
+        limit = check_target_rows(target_rows)
+        dry, anew = check_flag(dry_run, "dry_run"), check_flag(rewrite, "rewrite")
+        wanted = check_clustering(sort_by, zorder_by)
+        serializer = check_format(df_serializer, wanted)
+        if not dry:
+            check_store_can_commit(source.store)
+        base = load_snapshot(source.store, source.uuid)
+        if wanted is not None:
+            check_columns(wanted, base)
+        selected = selected_partitions(source.store, base, parse_predicates(predicates))
+        # The metadata of a dataset of a cube describe its order.
+        columns = cube_columns(base.document.metadata)
+        order = None if columns is None else cell_order(base, *columns)
+        layout, wanted, size = effective_layout(base, wanted, limit, serializer)
+        plan = plan_files(source.store, base, selected, limit, order, executor, wanted, rewrite=anew, target_bytes=size)
+        compaction = Compaction(base, plan, order, serializer, layout, anew)
+        report = run_compaction(source.store, compaction, dry_run=dry, executor=executor)
+        if source.factory is not None and report.commit is not None:
+            source.factory.invalidate()
+        return report

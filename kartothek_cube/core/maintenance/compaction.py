@@ -15,7 +15,7 @@ from kartothek_cube.core.arrow.keys import IntArray, Spill, group_starts, pack, 
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.expressions.predicates import Mask, Predicates, columns_of
-from kartothek_cube.core.io.formats import FileFormat
+from kartothek_cube.core.io.formats import FileFormat, ParquetFormat
 from kartothek_cube.core.io.reader import (
     ClusteredFormat,
     Clustering,
@@ -34,6 +34,7 @@ from kartothek_cube.core.maintenance.compaction_plan import (
     Overlay,
     cut_rows,
     files_to_compare,
+    has_columns,
     neighbours,
     newest_cells,
     newest_positions,
@@ -49,7 +50,8 @@ from kartothek_cube.core.runtime.options import options as overrides
 from kartothek_cube.core.scan.execute import stream_tables
 from kartothek_cube.core.scan.plan import ScanTask, check_predicate_columns, conjunction_masks, indices_for
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout
+from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, layout_of
+from kartothek_cube.core.write.plan import check_serializer, layout_of_call
 from kartothek_cube.core.write.stage import (
     PartitionRows,
     Receipt,
@@ -406,3 +408,27 @@ def _stage_stream(store: Store, spec: MergeSpec, merge: Merge, table: str) -> Re
             store, staging, merge.label, merge.values, pieces, stored, spec.schemas[table], _share()
         )
         return receipt
+
+
+def check_format(given: FileFormat | None, wanted: Clustering | None) -> FileFormat | None:
+    """The format that a caller gave, `InvalidRequest` if its files cannot say their order."""
+    if given is None:
+        return None
+    serializer = check_serializer(given)
+    if wanted is not None and not isinstance(serializer, ParquetFormat):
+        raise InvalidRequest(
+            f"Files in the format of df_serializer cannot say how their rows are ordered, so {wanted.argument} would "
+            "write them anew each time. Leave df_serializer out, or give one for Parquet."
+        )
+    return serializer
+
+
+def effective_layout(
+    base: Snapshot, wanted: Clustering | None, limit: int, serializer: FileFormat | None
+) -> tuple[DatasetLayout, Clustering | None, int | None]:
+    """Effective layout, sort order and target size: arguments override the stored layout."""
+    layout = layout_of_call(on_record=layout_of(base.document.metadata, base.uuid))
+    is_open = wanted is None and len(base.schemas) == 1 and isinstance(serializer, ParquetFormat | None)
+    if is_open and layout.sort_by and has_columns(Clustering(layout.sort_by), base):
+        wanted = Clustering(layout.sort_by)
+    return layout, wanted, layout.target_file_bytes if limit == TARGET_ROWS else None

@@ -358,7 +358,7 @@ def plan_deletion(
     )
 
 
-def delete_dataset(store: Store, uuid: str, executor: Executor = THREADS) -> Deletion:
+def delete_whole_dataset(store: Store, uuid: str, executor: Executor = THREADS) -> Deletion:
     """Delete a dataset: history, garbage, index files, data files, schema files, documents.
 
     After an interruption, run it again.
@@ -591,7 +591,7 @@ class PreparedCopy:
         return self.plan.commit in [c.id for c in stored_chain(stored, self.key)]
 
 
-def copy_dataset(
+def run_copy(
     source: Store, uuid: str, target: Store, new_uuid: str, *, overwrite: bool = False, executor: Executor = THREADS
 ) -> Snapshot:
     """Copy the newest snapshot of a dataset and return the snapshot of the copy.
@@ -849,7 +849,7 @@ def withdraw_copy(copy: PreparedCopy) -> bool:
     return stored is None or not copy.is_included_in(stored)
 
 
-def rename_dataset(store: Store, uuid: str, new_uuid: str, renamed: Mapping[str, str] | None = None) -> Snapshot:
+def run_rename(store: Store, uuid: str, new_uuid: str, renamed: Mapping[str, str] | None = None) -> Snapshot:
     """Copy a dataset inside its store, then delete the original; return the renamed snapshot.
 
     If it is one of the datasets of a cube that are ``renamed``, the tags of the cube go with it.
@@ -884,7 +884,7 @@ def rename_dataset(store: Store, uuid: str, new_uuid: str, renamed: Mapping[str,
                 f"Dataset {uuid!r} was changed while it was being renamed, so it stays; "
                 f"{new_uuid!r} is a copy of its older state. Delete {new_uuid!r} and rename again."
             ) from error
-    delete_dataset(store, uuid)
+    delete_whole_dataset(store, uuid)
     return load_snapshot(store, new_uuid)
 
 
