@@ -293,9 +293,9 @@ def read_dataset_as_spark(
     >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
     >>> from kartothek_cube.spark import read_dataset_as_spark
     >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
-    >>> _ = store_dataframes_as_dataset("hfs://store", "sales", [sales])
+    >>> _ = store_dataframes_as_dataset("hfs://read", "sales", [sales])
     >>> fr = [[("COUNTRY_CODE", "==", "FR")]]
-    >>> read_dataset_as_spark("sales", "hfs://store", columns=["UNITS"], predicates=fr).collect()
+    >>> read_dataset_as_spark("sales", "hfs://read", columns=["UNITS"], predicates=fr).collect()
     [Row(UNITS=4)]
     """
     with operation("read_dataset_as_spark", options):
@@ -478,11 +478,11 @@ def map_cube_groups(
     >>> from kartothek_cube.spark import map_cube_groups
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales", index_columns=["BRAND"])
     >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2, 3], "COUNTRY_CODE": ["DE", "FR", "FR"]})
-    >>> _ = build_cube(sales.assign(BRAND=["A", "A", "B"], UNITS=[3, 4, 5]), cube, "hfs://store")
+    >>> _ = build_cube(sales.assign(BRAND=["A", "A", "B"], UNITS=[3, 4, 5]), cube, "hfs://mapped")
     >>> def total(key: dict, frame: pd.DataFrame) -> pd.DataFrame:
     ...     return pd.DataFrame({"BRAND": [key["BRAND"]], "UNITS": [frame["UNITS"].sum()]})
     >>> schema = "BRAND string, UNITS bigint"
-    >>> map_cube_groups(total, schema, cube, "hfs://store", partition_by="BRAND").collect()
+    >>> map_cube_groups(total, schema, cube, "hfs://mapped", partition_by="BRAND").collect()
     [Row(BRAND='A', UNITS=7), Row(BRAND='B', UNITS=5)]
     """
     with operation("map_cube_groups", options, cube=cube):
@@ -686,8 +686,8 @@ def query_cube_spark(
     >>> from kartothek_cube.spark import query_cube_spark
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
     >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
-    >>> _ = build_cube(sales, cube, "hfs://store")
-    >>> query_cube_spark(cube, "hfs://store", C("UNITS") > 3).collect()
+    >>> _ = build_cube(sales, cube, "hfs://queried")
+    >>> query_cube_spark(cube, "hfs://queried", C("UNITS") > 3).collect()
     [Row(COUNTRY_CODE='FR', PRODUCT_ID=2, UNITS=4)]
     """
     with operation("query_cube_spark", options, cube=cube):

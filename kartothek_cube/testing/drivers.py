@@ -46,28 +46,14 @@ from kartothek_cube.testing.model import NaiveCube, Row
 from kartothek_cube.typing import IntoConditions, StoreLike
 
 __all__ = [
-    "CUBE",
-    "PARTITION_ON",
-    "TOTALS",
     "CubeDriverTests",
     "DatasetDriverTests",
     "Driver",
     "DriverTests",
     "EagerDriver",
-    "InBetween",
     "Tables",
     "Written",
     "behaviours",
-    "data_files",
-    "documents",
-    "enrichment",
-    "every_type",
-    "expected",
-    "model",
-    "ordered",
-    "rows_in",
-    "seed",
-    "total",
 ]
 
 

@@ -2,7 +2,7 @@
 
 Progress of an operation, reported to a function of the user or shown as a bar.
 
-The switch for the code in the ``_fast`` folders, which relies on internals of Arrow.
+The switch for code that relies on internals of Arrow.
 """
 
 from __future__ import annotations

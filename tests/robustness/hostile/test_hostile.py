@@ -617,7 +617,7 @@ GUARDED = """
 import sys
 import pyarrow as pa, pyarrow.parquet as pq
 from kartothek_cube.core.io.reader import file_figures
-from kartothek_cube.core.io._fast import shared_key_columns as beside
+from kartothek_cube.cube.execute import load as beside
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.maintenance.hashing import row_group_table
 from kartothek_cube.core.expressions.predicates import parse_predicates
