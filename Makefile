@@ -27,7 +27,7 @@ ORCHESTRATION := .venv-orchestration
 SAIL := .venv-sail
 INSTALL := scripts/install.sh
 QUICK := -m "not spark and not slow and not interop and not servers"
-UNIT := --ignore tests/unit/support tests/unit tests/test_layers.py tests/test_shape.py
+UNIT := --ignore tests/unit/support tests/unit tests/test_layers.py tests/test_shape.py tests/test_flow.py
 PLAIN := $(addprefix tests/unit/,io metadata scan cube/execute) tests/unit/runtime/test_fast_paths.py tests/golden
 
 # `make test` runs the newest PySpark, `make test-spark` another one.

@@ -34,8 +34,7 @@ from kartothek_cube import (
     query_cube_changes,
     update_cube,
 )
-from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.core.stores.contract import Store, StoreView
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 GROCERY = Cube(["PRODUCT_ID", "STORE_ID"], ["WEEK", "STORE_GROUP"], "grocery", "sales")

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kartothek_cube import Cube, open_store
-from kartothek_cube.core.metadata.document import Document, render_document
+from kartothek_cube.core.metadata.document import Document, PartitionColumns, render_document
 from kartothek_cube.core.metadata.naming import document_key, index_key, schema_key
-from kartothek_cube.core.metadata.partitions import PartitionColumns
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
+from kartothek_cube.core.metadata.snapshot import common_metadata_bytes
 from kartothek_cube.core.snapshots.loader import _cache
 from kartothek_cube.core.snapshots.statistics import _cache as statistics_cache
 from kartothek_cube.core.stores.contract import Store

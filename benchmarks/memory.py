@@ -40,8 +40,7 @@ from kartothek_cube import (
 from kartothek_cube.api.dataset import history
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.runtime.options import Options
-from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.core.stores.contract import Store, StoreView
 
 IN_FLIGHT, MIB = 64 * 2**20, 2**20
 EACH, PARTITIONS, BATCH = 10, 10_000, 65_536

@@ -22,8 +22,7 @@ from pairs import Cost, Row, absent, at_most, beside, limited, peak, turns, with
 from pipe import Engine
 from script import Bench, run
 
-from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.core.stores.contract import Store, StoreView
 
 MIB = 2**20
 MUST_WIN = (Delta, Iceberg)

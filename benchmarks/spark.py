@@ -118,8 +118,8 @@ class Reading:
 
         The time is Spark's own: nothing is read or joined.
         """
-        from kartothek_cube.cube.execute.partition_loader import PartitionLoader
-        from kartothek_cube.cube.query.groups import Group
+        from kartothek_cube.cube.execute.load import PartitionLoader
+        from kartothek_cube.cube.query.plan import Group
         from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
         from kartothek_cube.spark.types import to_spark, wire_schema
 

@@ -256,7 +256,7 @@ class CommitOutcomeUnknown(KartothekCubeError, RuntimeError):
 
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
-    >>> from kartothek_cube.core.stores.memory import MemoryStore
+    >>> from kartothek_cube.core.stores.local import MemoryStore
     >>> from kartothek_cube.testing.stores import FaultyStore
     >>> swaps = []
     >>> def fail_after_swap(call):

@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from pyarrow import Schema, Table
 
-    from kartothek_cube.core.expressions.conjunction import Condition, Conjunction
-    from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
-    from kartothek_cube.core.kartothek.factory import DatasetFactory
+    from kartothek_cube.core.expressions.conditions import Condition, Conjunction
+    from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
     from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
-    from kartothek_cube.core.metadata.txn import Txn
+    from kartothek_cube.core.metadata.commit_log import Txn
     from kartothek_cube.core.stores.contract import Store
 
     _Again: TypeAlias = "StoreLike"
@@ -35,12 +34,12 @@ else:
     Schema = _later("pyarrow", "Schema")
     Table = _later("pyarrow", "Table")
     DatasetMetadata = _later("kartothek_cube.core.kartothek.dataset_metadata", "DatasetMetadata")
-    DatasetFactory = _later("kartothek_cube.core.kartothek.factory", "DatasetFactory")
+    DatasetFactory = _later("kartothek_cube.core.kartothek.dataset_metadata", "DatasetFactory")
     SchemaWrapper = _later("kartothek_cube.core.kartothek.schema_wrapper", "SchemaWrapper")
-    Txn = _later("kartothek_cube.core.metadata.txn", "Txn")
+    Txn = _later("kartothek_cube.core.metadata.commit_log", "Txn")
     Store = _later("kartothek_cube.core.stores.contract", "Store")
-    Condition = _later("kartothek_cube.core.expressions.conjunction", "Condition")
-    Conjunction = _later("kartothek_cube.core.expressions.conjunction", "Conjunction")
+    Condition = _later("kartothek_cube.core.expressions.conditions", "Condition")
+    Conjunction = _later("kartothek_cube.core.expressions.conditions", "Conjunction")
     _Again = _later("kartothek_cube.typing", "StoreLike")
     _Json = _later("kartothek_cube.typing", "JSONValue")
     _Item = _later("kartothek_cube.typing", "IntoItem")

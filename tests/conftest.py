@@ -18,7 +18,7 @@ import pytest
 from _pytest.fixtures import reorder_items
 
 import kartothek_cube
-from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
+from kartothek_cube.core.runtime.options import uses_fast_paths
 
 # Before they are imported: a failure shows the values.
 pytest.register_assert_rewrite("tests.support")
@@ -197,7 +197,7 @@ def one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
 def fast_paths(request: pytest.FixtureRequest) -> Iterator[None]:
     """With the fast paths, then without: for the tests of modules that have both ways."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kartothek_cube.core.runtime.fast_paths._IS_ON", request.param == "fast")
+        patch.setattr("kartothek_cube.core.runtime.options._IS_ON", request.param == "fast")
         yield
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kartothek_cube.cli.app import cli
+    from kartothek_cube.cli.app import cli as cli
 
-__all__ = ["cli", "main"]
 
 _MISSING = "The command kartothek_cube needs the package {}, which is not installed: pip install 'kartothek-cube[cli]'"
 
@@ -21,7 +20,7 @@ def main() -> None:
     Without the extra ``cli`` the process ends with one line that names the extra.
     """
     try:
-        from kartothek_cube.cli.app import cli
+        from kartothek_cube.cli.app import cli as cli
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
@@ -41,7 +40,7 @@ def __getattr__(name: str) -> Any:
     if name != "cli":
         raise AttributeError(f"module 'kartothek_cube.cli' has no attribute {name!r}")
     try:
-        from kartothek_cube.cli.app import cli
+        from kartothek_cube.cli.app import cli as cli
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise

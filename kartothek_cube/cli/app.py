@@ -11,13 +11,16 @@ from typing import Any
 import click
 
 from kartothek_cube import __version__
-from kartothek_cube.cli import completion
-from kartothek_cube.cli.completion import STORE_WIDE
-from kartothek_cube.cli.context import Session
-from kartothek_cube.cli.errors import explained
+from kartothek_cube.cli.context import (
+    STORE_WIDE,
+    Session,
+    complete_cubes,
+    complete_directories,
+    complete_files,
+    complete_stores,
+    explained,
+)
 from kartothek_cube.cli.options import FORMATS
-
-__all__ = ["BARE", "COMMANDS", "LazyGroup", "cli"]
 
 # Command → first line of its help, so that the list of commands loads none of them. Help and
 # completion import in 0.05 s; the verbs, which import Arrow, take 0.8 s or more.
@@ -47,18 +50,33 @@ COMMANDS: Mapping[str, str] = {
     "undo": "Take a write to the cube back, or a commit of one DATASET.",
     "verify": "Say what is wrong with the cube.",
 }
+# The modules of the commands.
+_MODULES = {
+    command: module
+    for module, commands in {
+        "copy": "copy delete forget rename",
+        "history": "changes history tag undo",
+        "maintain": "cleanup compact index",
+        "query": "query sql",
+        "rows": "delete_rows merge",
+        "show": "explain files info report stats",
+        "start": "demo doctor",
+        "verify": "check_migration verify",
+    }.items()
+    for command in commands.split()
+}
 # The key of `Context.meta` that says whether there were no arguments.
 BARE = "kartothek_cube.bare"
 
 
 def _suggestion(name: str, known: Collection[str]) -> str:
-    from kartothek_cube.core.text import did_you_mean
+    from kartothek_cube.core.arguments import did_you_mean
 
     return did_you_mean([name], known)
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are the modules in `commands`."""
+    """A group whose commands are in the modules of `commands`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the commands."""
@@ -69,7 +87,10 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         # Each command imports what it needs, so that `--help` is as fast as its own imports.
-        command: click.Command = import_module(f"kartothek_cube.cli.commands.{cmd_name.replace('-', '_')}").command
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(
+            import_module(f"kartothek_cube.cli.commands.{_MODULES[name]}"), f"{name}_command"
+        )
         return command
 
     def resolve_command(
@@ -147,7 +168,7 @@ _COLOURS = {"always": True, "off": False, "auto": None}
     show_default=True,
     envvar="KARTOTHEK_CUBE_SKV",
     show_envvar=True,
-    shell_complete=completion.files,
+    shell_complete=complete_files,
     help="YAML file with stores by name.",
 )
 @click.option(
@@ -157,7 +178,7 @@ _COLOURS = {"always": True, "off": False, "auto": None}
     show_default=True,
     envvar="KARTOTHEK_CUBE_STORE",
     show_envvar=True,
-    shell_complete=completion.stores,
+    shell_complete=complete_stores,
     help="Name of the store in that file.",
 )
 @click.option(
@@ -165,7 +186,7 @@ _COLOURS = {"always": True, "off": False, "auto": None}
     metavar="URL",
     envvar="KARTOTHEK_CUBE_URL",
     show_envvar=True,
-    shell_complete=completion.directories,
+    shell_complete=complete_directories,
     help="The store itself: a URL such as hfs:///data or s3://bucket/prefix, or a directory.",
 )
 @click.option(
@@ -188,7 +209,7 @@ _COLOURS = {"always": True, "off": False, "auto": None}
     "--format", "format_", type=FORMATS, default="text", show_default=True, help="Text, or one JSON document on stdout."
 )
 @click.version_option(__version__, prog_name="kartothek_cube")
-@click.argument("cube", metavar="CUBE", required=False, shell_complete=completion.cubes)
+@click.argument("cube", metavar="CUBE", required=False, shell_complete=complete_cubes)
 @click.pass_context
 def cli(
     ctx: click.Context,
@@ -218,6 +239,6 @@ def cli(
     if ctx.meta[BARE] and session.url is None and not Path(session.skv).exists():
         click.echo(ctx.get_help())
         return
-    from kartothek_cube.cli.commands.list import show_cubes
+    from kartothek_cube.cli.commands.show import show_cubes
 
     show_cubes(session)

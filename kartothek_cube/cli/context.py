@@ -1,18 +1,26 @@
-"""The context of a command: its options, its store and cube, threads and progress bar."""
+"""The context of a command: its options, its store and cube, threads and progress bar.
+
+Errors that end a command: one line, and an exit status for scripts.
+
+Shell completion of cubes, stores, datasets and columns; errors lead to no suggestions.
+"""
 
 from __future__ import annotations
 
+import errno
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem, FishComplete, add_completion_class
 
-from kartothek_cube.cli.errors import Failure, one_line
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, KartothekCubeError
 
 if TYPE_CHECKING:
@@ -21,21 +29,64 @@ if TYPE_CHECKING:
     from kartothek_cube.core.metadata.snapshot import Snapshot
     from kartothek_cube.core.stores.contract import Store
 
-__all__ = [
-    "LoadedCube",
-    "Session",
-    "load_cube",
-    "load_dataset",
-    "loading",
-    "missing_directory",
-    "open_source",
-    "read_stores",
-    "session_of",
-    "store_named",
-    "store_names",
-    "store_of",
-    "working",
-]
+
+# C0 without the line feed, C1, line separators, and marks that change the direction of writing.
+_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+class _Ending(click.ClickException):
+    def format_message(self) -> str:
+        """The message in one line, without control characters of names in it."""
+        return " ".join(line.strip() for line in escaped(self.message).split("\n"))
+
+
+class Failure(_Ending):
+    """The command cannot be carried out: ``Error: <message>``, exit status 2."""
+
+    exit_code = 2
+
+
+class SqlFailure(Failure):
+    """DuckDB refuses a statement, in several lines: one of them points to the place."""
+
+    def format_message(self) -> str:
+        """The message as DuckDB wrote it, without control characters of names in it."""
+        return escaped(self.message)
+
+
+class StoreFailure(_Ending):
+    """A store or a file failed: ``Error: <message>``, exit status 1."""
+
+    exit_code = 1
+
+
+def one_line(error: BaseException) -> str:
+    """The text of an error; its type if the text is empty."""
+    return str(error).strip() or type(error).__name__
+
+
+def escaped(text: str) -> str:
+    r"""Escape control characters, so that a label cannot control the terminal; line feeds stay.
+
+    Examples
+    --------
+    >>> print(escaped("a\x1b[31m"))
+    a\x1b[31m
+    """
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn errors of the library and of the system into one line without a traceback."""
+    try:
+        yield
+    except KartothekCubeError as error:
+        raise Failure(one_line(error)) from error
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise  # the reader of the output has gone: click ends quietly
+        raise StoreFailure(one_line(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +219,7 @@ def store_named(path: str, name: str) -> Store:
     """
     stores = read_stores(path)
     if name not in stores:
-        from kartothek_cube.core.text import did_you_mean, join_names
+        from kartothek_cube.core.arguments import did_you_mean, join_names
 
         hint = did_you_mean([name], stores)
         raise Failure(f"Could not find store {name} in {path}, which has {join_names(stores)}.{hint}")
@@ -216,7 +267,7 @@ def load_cube(session: Session) -> LoadedCube:
         If store or cube do not exist, or cannot be read.
     """
     with loading(session) as store:
-        from kartothek_cube.cube.verbs.discover import discover_cube
+        from kartothek_cube.cube.verbs.describe import discover_cube
 
         cube, datasets = discover_cube(session.prefix, store)
         return LoadedCube(cube, store, datasets)
@@ -230,9 +281,9 @@ def load_dataset(session: Session) -> tuple[Store, Snapshot]:
     Failure
         If store or dataset do not exist, or cannot be read.
     """
-    from kartothek_cube.core.dataset.inspect import list_datasets
+    from kartothek_cube.core.arguments import did_you_mean, join_names
+    from kartothek_cube.core.dataset.maintain import list_datasets
     from kartothek_cube.core.snapshots.loader import find_snapshot
-    from kartothek_cube.core.text import did_you_mean, join_names
 
     uuid = session.prefix
     try:
@@ -274,10 +325,236 @@ def loading(session: Session) -> Iterator[Store]:
 
 def missing_directory(store: Store) -> str:
     """The end of an error about a missing object, if the directory of the store is missing, too."""
+    from kartothek_cube.core.stores.contract import ReadOnlyView
     from kartothek_cube.core.stores.local import LocalStore
-    from kartothek_cube.core.stores.wrappers import ReadOnlyView
 
     inner = store.inner if isinstance(store, ReadOnlyView) else store
     if not isinstance(inner, LocalStore) or Path(inner.root).is_dir():
         return ""
     return f" There is no directory {inner.root}."
+
+
+# Commands that need no cube.
+STORE_WIDE = ("check-migration", "demo", "doctor", "sql")
+# As `history` shows them on a terminal.
+_SHORT = 8
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def _offering(names: Callable[[click.Context], Collection[str]], *, several: bool = False) -> Completer:
+    """A completer of one name, or of the last of several names that are separated by commas."""
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        head, comma, last = incomplete.rpartition(",") if several else ("", "", incomplete)
+        try:
+            candidates = sorted(names(ctx))
+        except Exception:  # a message would garble the command line
+            return []
+        return [CompletionItem(f"{head}{comma}{name}") for name in candidates if name.startswith(last)]
+
+    return complete
+
+
+def _paths(path_type: str) -> Completer:
+    """A completer that leaves ``file`` or ``dir`` to the shell."""
+    return lambda _ctx, _parameter, incomplete: [CompletionItem(incomplete, type=path_type)]
+
+
+@add_completion_class
+class _Fish(FishComplete):
+    """Fish, with values that contain commas: only the first comma separates type and value."""
+
+    source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
+
+
+def _cube(ctx: click.Context) -> LoadedCube:
+    return load_cube(session_of(ctx.find_root().params))
+
+
+@_offering
+def complete_cubes(ctx: click.Context) -> Collection[str]:
+    """The cubes of the store, and the commands that take none."""
+    from kartothek_cube.cube.verbs.describe import list_cubes
+
+    return [*list_cubes(open_source(session_of(ctx.params))), *STORE_WIDE]
+
+
+@partial(_offering, several=True)
+def complete_columns(ctx: click.Context) -> Collection[str]:
+    """The columns of the dataset that the command line names, else of the cube."""
+    from kartothek_cube.cube.cube import visible_columns
+
+    datasets, chosen = _cube(ctx).datasets, ctx.params.get("dataset")
+    snapshots = (dataset.snapshot for name, dataset in datasets.items() if chosen in (None, name))
+    return {column for snapshot in snapshots for column in visible_columns(snapshot.schema.names)}
+
+
+@partial(_offering, several=True)
+def complete_partition_columns(ctx: click.Context) -> Collection[str]:
+    """The columns that a query can group by: those with an index."""
+    loaded = _cube(ctx)
+    indexed = (column for dataset in loaded.datasets.values() for column in dataset.snapshot.secondary_columns)
+    return {*loaded.cube.partition_columns, *loaded.cube.index_columns, *indexed}
+
+
+@partial(_offering, several=True)
+def complete_dataset_columns(ctx: click.Context) -> Collection[str]:
+    """The columns of the dataset that stands in the place of the cube."""
+    _, snapshot = load_dataset(session_of(ctx.find_root().params))
+    return list(snapshot.schema.names)
+
+
+@_offering
+def complete_commits(ctx: click.Context) -> Collection[str]:
+    """The tags of the cube, and how the ids of its kept commits and writes begin."""
+    from kartothek_cube.core.dataset.history import history
+
+    loaded = _cube(ctx)
+    known = (history(dataset.uuid, loaded.store) for dataset in loaded.datasets.values())
+    ids = {name[:_SHORT] for table in known for column in ("commit", "cube") for name in table[column].dropna()}
+    return ids | set(tag_names(loaded))
+
+
+def tag_names(loaded: LoadedCube) -> list[str]:
+    """The names of the tags of a cube."""
+    from kartothek_cube.cube.consistent_read import cube_tags
+
+    seed = loaded.cube.ktk_dataset_uuid(loaded.cube.seed_dataset)
+    return [tag.name for tag in cube_tags(loaded.store, seed)]
+
+
+complete_tags = _offering(lambda ctx: tag_names(_cube(ctx)))
+complete_dataset = _offering(lambda ctx: _cube(ctx).datasets)
+complete_datasets = _offering(lambda ctx: _cube(ctx).datasets, several=True)
+complete_stores = _offering(lambda ctx: store_names(session_of(ctx.find_root().params).skv))
+complete_files, complete_directories = _paths("file"), _paths("dir")
+
+
+_SHORTEST = 4
+_HEX = re.compile("[0-9a-f]+")
+_COLUMNS = ("time", "commit", "parent", "added", "removed", "cube", "kept", "tags")
+
+
+def commits_of(loaded: LoadedCube, dataset: str | None) -> list[dict[str, Any]]:
+    """The kept commits of one dataset or of all, the newest first.
+
+    Raises
+    ------
+    Failure
+        If the dataset does not exist.
+    """
+    if dataset is not None and dataset not in loaded.datasets:
+        raise missing("dataset", dataset, loaded.datasets)
+    names = sorted(loaded.datasets) if dataset is None else [dataset]
+    rows = [
+        {"dataset": name, **commit} for name in names for commit in commits_in(loaded.datasets[name].uuid, loaded.store)
+    ]
+    return sorted(rows, key=lambda row: row["time"] or "", reverse=True)
+
+
+def commits_in(dataset_uuid: str, store: Store) -> Iterator[dict[str, Any]]:
+    """The kept commits of a dataset as plain values."""
+    from kartothek_cube.core.dataset.history import history
+
+    for row in history(dataset_uuid, store).to_dict("records"):
+        yield plain_row(row, _COLUMNS)
+
+
+def plain_row(row: Mapping[Any, Any], columns: Sequence[str]) -> dict[str, Any]:
+    """A row of a history as values of JSON."""
+    import pandas as pd
+
+    known = {column: row[column] for column in columns if isinstance(row[column], list) or not pd.isna(row[column])}
+    # pandas turns a column of integers with gaps into floats with NaN.
+    known |= {column: int(known[column]) for column in ("added", "removed") if column in known}
+    known |= {"kept": bool(known.get("kept"))}
+    if "time" in known:
+        known["time"] = known["time"].isoformat()
+    return {**dict.fromkeys(columns), **known}
+
+
+def whole_commit(as_of: str | None, find: Callable[[str], str]) -> str | None:
+    """The value of ``--as-of``, with the id of a commit in full where only its beginning is given.
+
+    ``find`` looks for the id.
+
+    Raises
+    ------
+    Failure
+        If it can only be the beginning of an id, and is none, or of several.
+    """
+    from kartothek_cube.core.metadata.tag import may_be_tag
+    from kartothek_cube.core.snapshots.time_travel import check_as_of
+
+    # What is shorter than an id of 32 characters, and no time, may be the beginning of an id.
+    if as_of is None or len(as_of) >= 32 or isinstance(check_as_of(as_of), datetime) or not _HEX.fullmatch(as_of):
+        return as_of
+    try:
+        return find(as_of)
+    except Failure as error:
+        if may_be_tag(as_of):  # a short one
+            return as_of
+        raise Failure(f"{error.message} A time is written as 2024-01-31 or 2024-01-31T12:00.") from error
+
+
+def known_commit(loaded: LoadedCube, text: str, dataset: str | None = None) -> str:
+    """The id of a commit of one dataset, or of all, whose beginning may be given.
+
+    Raises
+    ------
+    Failure
+        As of `resolved`; if a commit is not found, it says where another library ended a history.
+    """
+    from kartothek_cube.core.snapshots.time_travel import foreign_commits
+
+    snapshots = [each.snapshot for name, each in loaded.datasets.items() if dataset in (None, name)]
+    return resolved(commits_of(loaded, dataset), text, lambda: foreign_commits(loaded.store, snapshots))
+
+
+def resolved(commits: Iterable[Mapping[str, Any]], text: str, why: Callable[[], str] = str) -> str:
+    """The id of the only commit, or write to the cube, that begins with a text.
+
+    ``why`` says more where there is none.
+
+    Raises
+    ------
+    Failure
+        If there is none, or more than one.
+
+    Examples
+    --------
+    >>> first = {"commit": "0f1e2d3c", "cube": None}
+    >>> second = {"commit": "0f1e9a8b", "cube": "77aa0011"}
+    >>> resolved([first, second], "0f1e2")
+    '0f1e2d3c'
+    """
+    ids = {name for row in commits for name in (row["commit"], row["cube"]) if name is not None}
+    if text in ids:
+        return text
+    matching: list[str] = sorted(name for name in ids if name.startswith(text)) if len(text) >= _SHORTEST else []
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        raise Failure(f"Several commits begin with {text}: {', '.join(matching)}.")
+    raise Failure(f"Could not find commit {text}; `history` lists those that are kept.{why()}")
+
+
+def missing(what: str, name: str, known: Collection[str]) -> Failure:
+    """The error for a name or a pattern that matches nothing.
+
+    Examples
+    --------
+    >>> print(missing("column", "units", ["PRICE", "UNITS"]).message)
+    Could not find column units, known columns are PRICE, UNITS. Did you mean 'UNITS'?
+    """
+    from kartothek_cube.core.arguments import did_you_mean, join_names
+
+    hint = "" if is_glob(name) else did_you_mean([name], known)
+    names = join_names(known) + (hint and f".{hint}")
+    return Failure(f"Could not find {what} {name or repr(name)}, known {what}s are {names}")
+
+
+def is_glob(part: str) -> bool:
+    """Whether a part may match several names."""
+    return any(character in part for character in "*?[")

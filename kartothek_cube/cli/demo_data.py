@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, SupportsInt
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FIRST_WEEK", "WEEKS", "late_sales", "products", "promotions", "sales"]
 
 PRODUCTS, STORES, WEEKS = 120, 8, 26
 FIRST_WEEK = date(2024, 1, 1)  # a Monday

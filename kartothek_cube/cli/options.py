@@ -11,26 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kartothek_cube.cli import completion
-from kartothek_cube.cli.context import Session
-from kartothek_cube.cli.errors import Failure
-
-__all__ = [
-    "Duration",
-    "StoreCommand",
-    "as_of",
-    "chosen",
-    "chosen_datasets",
-    "cube_command",
-    "dry_run",
-    "is_glob",
-    "matches",
-    "missing",
-    "parts_of",
-    "patterns",
-    "yes",
-]
-
+from kartothek_cube.cli.context import Session, complete_commits, complete_datasets, missing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,29 +20,9 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 FORMATS = click.Choice(["text", "json"])
 
 
-def missing(what: str, name: str, known: Collection[str]) -> Failure:
-    """The error for a name or a pattern that matches nothing.
-
-    Examples
-    --------
-    >>> print(missing("column", "units", ["PRICE", "UNITS"]).message)
-    Could not find column units, known columns are PRICE, UNITS. Did you mean 'UNITS'?
-    """
-    from kartothek_cube.core.text import did_you_mean, join_names
-
-    hint = "" if is_glob(name) else did_you_mean([name], known)
-    names = join_names(known) + (hint and f".{hint}")
-    return Failure(f"Could not find {what} {name or repr(name)}, known {what}s are {names}")
-
-
 def parts_of(pattern: str) -> list[str]:
     """The parts of a pattern, without the blanks around them."""
     return [part.strip() for part in pattern.split(",")]
-
-
-def is_glob(part: str) -> bool:
-    """Whether a part may match several names."""
-    return any(character in part for character in "*?[")
 
 
 def matches(pattern: str, names: Collection[str], what: str) -> set[str]:
@@ -172,7 +133,7 @@ def patterns(verb: str) -> Callable[[F], F]:
             ("--exclude", f"Datasets that are not to be {verb}, in the same form."),
             ("--include", f"Datasets to be {verb}: comma separated globs."),
         ):
-            click.option(name, metavar="<patterns>", shell_complete=completion.datasets, help=text)(function)
+            click.option(name, metavar="<patterns>", shell_complete=complete_datasets, help=text)(function)
         return function
 
     return decorate
@@ -195,6 +156,6 @@ def as_of(function: F) -> F:
         "The cube as it was then: a tag (`tag` lists them), a commit, or how its id begins (`history` lists them), "
         "or a time such as 2024-01-31T12:00."
     )
-    return click.option("--as-of", metavar="<tag, commit or time>", shell_complete=completion.commits, help=text)(
+    return click.option("--as-of", metavar="<tag, commit or time>", shell_complete=complete_commits, help=text)(
         function
     )

@@ -13,27 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli.context import Session
-from kartothek_cube.cli.errors import escaped
+from kartothek_cube.cli.context import Session, escaped
 from kartothek_cube.errors import ReadOnlyStore
 
 if TYPE_CHECKING:
     from kartothek_cube.core.stores.contract import Store
 
-__all__ = [
-    "bold",
-    "confirm",
-    "document",
-    "echo",
-    "figure",
-    "json_text",
-    "plain",
-    "red",
-    "section",
-    "show",
-    "size",
-    "table",
-]
 
 _STEP = 1024
 # Control characters that `json.dumps` does not escape.

@@ -36,8 +36,6 @@ from kartothek_cube.engines.pushdown import (
 )
 from kartothek_cube.engines.tables import Scan, Table
 
-__all__ = ["TableDataset", "TableScanner", "filter_of", "nan_above_all", "parse_expression"]
-
 _OPERATORS = {
     "equal": "==",
     "not_equal": "!=",

@@ -20,22 +20,6 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.expressions.predicates import Clause, Constants
 
-__all__ = [
-    "And",
-    "Comparison",
-    "Filter",
-    "Implied",
-    "Membership",
-    "Not",
-    "NullTest",
-    "Or",
-    "Unknown",
-    "conjuncts_of",
-    "implied_clauses",
-    "joined",
-    "moment",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

@@ -12,7 +12,7 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.time_travel import check_as_of
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.engines.catalog import open_cube_table, open_dataset_table
+from kartothek_cube.engines.tables import open_cube_table, open_dataset_table
 from kartothek_cube.errors import MissingExtra
 from kartothek_cube.typing import AsOf, Columns, IntoDatasets, StoreLike
 
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from daft import DataFrame
     from polars import LazyFrame
 
-    from kartothek_cube.engines.connection import Connection
+    from kartothek_cube.engines.duckdb import Connection
 
-__all__ = ["OLDEST", "connect", "require", "scan_cube", "scan_cube_daft", "scan_dataset"]
 
 # Extra → its package and the oldest release that works; `pyproject.toml` has the same.
 OLDEST = {"polars": ("polars", "1.30.0"), "sql": ("duckdb", "1.2.0"), "daft": ("daft", "0.7.26")}
@@ -108,7 +107,7 @@ def scan_cube(
     [{'UNITS': 4}]
     """
     require("polars")
-    from kartothek_cube.engines.polars_scan import lazy_frame
+    from kartothek_cube.engines.polars import lazy_frame
 
     with operation("scan_cube", options, cube=cube):
         table = open_cube_table(
@@ -171,7 +170,7 @@ def scan_dataset(
     [{'PRODUCT_ID': 2, 'UNITS': None}]
     """
     require("polars")
-    from kartothek_cube.engines.polars_scan import lazy_frame
+    from kartothek_cube.engines.polars import lazy_frame
 
     with operation("scan_dataset", options):
         opened = open_instrumented(store)
@@ -227,7 +226,7 @@ def connect(store: StoreLike, *, as_of: AsOf | None = None, options: Overrides |
     [(4,)]
     """
     require("sql")
-    from kartothek_cube.engines.connection import StoreConnection
+    from kartothek_cube.engines.duckdb import StoreConnection
 
     with operation("connect", options):
         return StoreConnection(open_instrumented(store), check_as_of(as_of), current_options(options))
@@ -258,7 +257,7 @@ def scan_cube_daft(
         If Daft is not installed or too old: ``pip install 'kartothek-cube[daft]'``.
     """
     require("daft")
-    from kartothek_cube.engines.daft_source import TableSource
+    from kartothek_cube.engines.daft import TableSource
 
     with operation("scan_cube_daft", options, cube=cube):
         table = open_cube_table(

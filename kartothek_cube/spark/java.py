@@ -16,8 +16,6 @@ from typing import Final
 
 from kartothek_cube.errors import Unsupported
 
-__all__ = ["ensure_java", "java_home"]
-
 OLDEST_JAVA: Final = 17
 PROBE_SECONDS: Final = 60
 

@@ -17,22 +17,6 @@ from kartothek_cube.errors import InvalidInput, InvalidType
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = [
-    "Watch",
-    "cancel",
-    "cores",
-    "find_session",
-    "inheriting_thread",
-    "is_connect",
-    "is_sail",
-    "named",
-    "session_by_keyword",
-    "session_of",
-    "shown",
-    "summed",
-    "to_tasks",
-    "watching",
-]
 
 P = ParamSpec("P")
 T = TypeVar("T")

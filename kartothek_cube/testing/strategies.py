@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from hypothesis import strategies as st
 
-from kartothek_cube.core.expressions.conditions import C
-from kartothek_cube.core.expressions.conjunction import Condition
+from kartothek_cube.core.expressions.conditions import C, Condition
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.testing.model import NaiveCube, Row
 

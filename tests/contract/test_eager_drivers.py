@@ -8,9 +8,7 @@ import pytest
 
 from kartothek_cube.api.cube import build_cube
 from kartothek_cube.api.dataset import store_dataframes_as_dataset
-from kartothek_cube.testing.driver import EagerDriver
-from kartothek_cube.testing.driver_cases import CUBE, PARTITION_ON, enrichment, seed
-from kartothek_cube.testing.drivers import DriverTests
+from kartothek_cube.testing.drivers import CUBE, PARTITION_ON, DriverTests, EagerDriver, enrichment, seed
 
 
 class TestOneThread(DriverTests):

@@ -20,10 +20,11 @@ from obstore.store import MemoryStore as ObstoreMemory
 
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.runtime.options import options
-from kartothek_cube.core.stores import conditional_put, object_store, object_store_client
+from kartothek_cube.core.stores import contract as conditional_put
+from kartothek_cube.core.stores import object_store
+from kartothek_cube.core.stores import object_store as object_store_client
 from kartothek_cube.core.stores.contract import VersionMismatch
-from kartothek_cube.core.stores.errors import summary
-from kartothek_cube.core.stores.object_store import ObjectStore
+from kartothek_cube.core.stores.object_store import ObjectStore, summary
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.core.stores.urls import Location
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore, Unsupported

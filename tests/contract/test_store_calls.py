@@ -16,8 +16,7 @@ from kartothek_cube import options
 from kartothek_cube.api import cube as cube_api
 from kartothek_cube.api import dataset as dataset_api
 from kartothek_cube.api import discover as discover_api
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.testing.stores import CountingStore
 from tests.caches import forget
 from tests.support.checklists import REPOSITORY

@@ -15,13 +15,12 @@ import pytest
 import storefact
 
 from kartothek_cube.core.runtime.options import options
-from kartothek_cube.core.stores import atomic, local
-from kartothek_cube.core.stores.contract import Capabilities, VersionMismatch, check_key
+from kartothek_cube.core.stores import local
+from kartothek_cube.core.stores import local as atomic
+from kartothek_cube.core.stores.contract import Capabilities, ReadOnlyView, VersionMismatch, check_key
 from kartothek_cube.core.stores.key_value import KeyValueAdapter
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.core.stores.open import StoreFactory, open_store, store_factory
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore, Unsupported
 from kartothek_cube.testing.stores import (
     CountingStore,

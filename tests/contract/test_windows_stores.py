@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from kartothek_cube import Cube, append_to_cube, build_cube, cleanup_cube, compact_cube, query_cube
-from kartothek_cube.core.stores import atomic
+from kartothek_cube.core.stores import local as atomic
 from kartothek_cube.core.stores.contract import check_key
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.open import open_store

@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow.literals import CONSTANTS as CONSTANTS_OF_COLUMNS
-from kartothek_cube.core.expressions.evaluate import matching_values
-from kartothek_cube.core.expressions.predicates import OPERATORS, parse_predicates
+from kartothek_cube.core.expressions.literals import CONSTANTS as CONSTANTS_OF_COLUMNS
+from kartothek_cube.core.expressions.predicates import OPERATORS, matching_values, parse_predicates
 from kartothek_cube.core.scan.plan import check_predicate_columns, rejects_null
 from kartothek_cube.errors import InvalidInput, InvalidType
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "design" / "006-walks.md"
-STEP = re.compile(r"^1\. \[(?P<name>\S+)\]\((?P<link>\S+)\) `(?P<function>\w+)`: ", re.MULTILINE)
+STEP = re.compile(r"^1\. \[(?P<name>\S+)\]\((?P<link>\S+)\) (?P<functions>`\w+`(?:, `\w+`)*): ", re.MULTILINE)
 WALKS = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
 
 
@@ -19,7 +19,7 @@ def titles():
 
 def test_the_calls_that_matter_have_a_walk():
     assert len(WALKS) == 6
-    assert all(len(STEP.findall(walk)) >= 6 for walk in WALKS)
+    assert all(len(STEP.findall(walk)) >= 3 for walk in WALKS)
 
 
 @pytest.mark.parametrize("walk", WALKS, ids=titles())
@@ -34,4 +34,4 @@ def test_each_step_is_there(walk):
         path = (PAGE.parent / step["link"]).resolve()
         assert path.as_posix().endswith(f"kartothek_cube/{step['name']}")
         names = {getattr(node, "name", None) for node in ast.parse(path.read_text(encoding="utf-8")).body}
-        assert step["function"] in names, f"{step['name']} has no {step['function']}"
+        assert set(re.findall(r"\w+", step["functions"])) <= names, step["name"]

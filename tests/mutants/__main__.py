@@ -32,7 +32,12 @@ ROOMS = [
 ]
 SIZE, SEED = 60, 31
 # Without Spark, other environments and servers.
-CHOICE = ["-m", "not spark and not interop and not servers", "--ignore=tests/test_shape.py"]
+CHOICE = [
+    "-m",
+    "not spark and not interop and not servers",
+    "--ignore=tests/test_shape.py",
+    "--ignore=tests/test_flow.py",
+]
 # The first tests in a process of their own: most mutants do not survive them.
 FIRST = 300
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.io import parquet, parquet_source
-from kartothek_cube.core.io._fast import shared_key_columns
+from kartothek_cube.core.io import parquet
+from kartothek_cube.core.io import parquet as parquet_source
+from kartothek_cube.cube.execute import load as shared_key_columns
 from kartothek_cube.testing.strategies import cubes_with_data, queries
 from tests.support.cube_model import (
     answer,
@@ -25,7 +26,7 @@ def as_if_large(monkeypatch):
     """What is worth it for large files only is done with small ones."""
     for name in ("_FILTERED_ROWS", "_FEW_ROWS", "_SKIPPED_ROWS"):
         monkeypatch.setattr(parquet, name, 0)
-    monkeypatch.setattr(parquet_source, "_MANY_ROWS", 0)
+    monkeypatch.setattr(parquet_source, "_MANY_ROWS_OF_A_SOURCE", 0)
     monkeypatch.setattr(shared_key_columns, "_FEW_ROWS", 0)
 
 

@@ -37,11 +37,11 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.api.dataset import convert_metadata_format, undo
 from kartothek_cube.core.arrow.difference import CHANGE_TYPE
-from kartothek_cube.core.arrow.schema import compatible
+from kartothek_cube.core.arrow.types import compatible
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.snapshots.time_travel import BeforeCreation, load_snapshot_as_of
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.members.discovery import dataset_ids
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.cube.members import dataset_ids
 from kartothek_cube.errors import InvalidInput, KartothekCubeError
 from kartothek_cube.testing.strategies import (
     CubeCase,

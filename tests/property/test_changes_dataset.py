@@ -33,13 +33,11 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.core.arrow.difference import CHANGE_TYPE
-from kartothek_cube.core.arrow.schema import compatible
-from kartothek_cube.core.arrow.types import common_type
-from kartothek_cube.core.expressions.evaluate import matching_rows
-from kartothek_cube.core.expressions.predicates import parse_predicates
+from kartothek_cube.core.arrow.types import common_type, compatible
+from kartothek_cube.core.expressions.predicates import matching_rows, parse_predicates
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, KartothekCubeError
 from tests.support.changes import applied, check_changes, conformed, rows_of
 from tests.support.random_tables import KINDS, NAN, UTC_MOMENTS, Kind

@@ -27,7 +27,7 @@ from kartothek_cube.api.cube import (
     verify_cube,
 )
 from kartothek_cube.api.dataset import undo
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CommitConflict, InvalidRequest, MultiTableCommitAborted
 
 pytestmark = [pytest.mark.slow, pytest.mark.hypothesis]

@@ -27,7 +27,7 @@ from kartothek_cube.api.cube import (
     stream_cube,
     update_cube,
 )
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, MultiTableCommitAborted
 from kartothek_cube.testing.model import NaiveCube
 from kartothek_cube.testing.strategies import (

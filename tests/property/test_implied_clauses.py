@@ -11,9 +11,8 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.arrow.literals import is_own_kind
-from kartothek_cube.core.expressions.evaluate import matching_rows
-from kartothek_cube.core.expressions.predicates import constants_of
+from kartothek_cube.core.expressions.literals import is_own_kind
+from kartothek_cube.core.expressions.predicates import constants_of, matching_rows
 from kartothek_cube.engines.pushdown import (
     And,
     Comparison,

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.arrow import label_lists
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io import parquet
 from kartothek_cube.core.metadata import index as index_module
+from kartothek_cube.core.metadata import index as label_lists
 from kartothek_cube.core.metadata.index import (
     SecondaryIndex,
     build_index,
@@ -25,9 +25,9 @@ from kartothek_cube.core.metadata.index import (
     keep_labels,
     merge_indices,
 )
-from kartothek_cube.core.snapshots import index_file
-from kartothek_cube.core.snapshots.index_file import index_bytes, read_index
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.snapshots import loader as index_file
+from kartothek_cube.core.snapshots.loader import index_bytes, read_index
+from kartothek_cube.core.stores.local import MemoryStore
 
 KEY = "uuid/indices/x/1.parquet"
 LABELS = [f"p=1/{c}" for c in "abcdef"]

@@ -21,7 +21,7 @@ from kartothek_cube.api.cube import (
     query_cube_arrow,
 )
 from kartothek_cube.api.serialization import ParquetSerializer
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 
 # What could be partition columns are functions of the cell, so that a cell lies in one partition
 # whichever of them are.

@@ -18,11 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.expressions.evaluate import Bounds, matching_rows, possible_chunks
-from kartothek_cube.core.expressions.predicates import parse_predicates
+from kartothek_cube.core.expressions.predicates import Bounds, matching_rows, parse_predicates, possible_chunks
 from kartothek_cube.core.scan.plan import index_mask, indexed_clauses, needed_indices, partition_mask, plan_scan
 from kartothek_cube.core.snapshots.loader import with_indices
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from tests.support.commits import UUID, write
 
 ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}

@@ -33,7 +33,7 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.api.serialization import ParquetSerializer
 from kartothek_cube.core.arrow.types import common_type
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput
 from tests.support.changes import check_changes, conformed, plain
 from tests.support.datasets import UUID, Stream, contents, index, index_of_files, refused, snapshot

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube import options
-from kartothek_cube.core.dataset.file_statistics import build_statistics
-from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.dataset.scan_plan import plan_table_scan
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.dataset.maintain import build_statistics
+from kartothek_cube.core.dataset.read import plan_table_scan, read_table_arrow
+from kartothek_cube.core.stores.local import MemoryStore
 from tests.property.test_predicate_properties import cases
 from tests.support.commits import UUID, write
 

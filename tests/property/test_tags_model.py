@@ -31,12 +31,12 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
     verify_dataset,
 )
-from kartothek_cube.core.maintenance.garbage.run import tracked_keys
+from kartothek_cube.core.maintenance.garbage import tracked_keys
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.metadata.tag import tag_key
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.snapshots.tags import list_tags, read_state
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.snapshots.time_travel import list_tags, read_state
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import AlreadyExists, CommitConflict, HistoryUnavailable, InvalidInput
 
 UUID = "uuid"

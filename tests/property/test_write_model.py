@@ -11,11 +11,15 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.dataset.distributed import commit_dataset, write_single_partition
 from kartothek_cube.core.dataset.maintain import build_dataset_indices
-from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
+from kartothek_cube.core.dataset.write import (
+    commit_dataset,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+    write_single_partition,
+)
 from kartothek_cube.core.metadata.naming import label_of
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from tests.support.datasets import UUID, index, labels, read, snapshot
 
 SCHEMA = pa.schema({"p": pa.int64(), "q": pa.string(), "i1": pa.int64(), "i2": pa.string(), "x": pa.int64()})

@@ -5,26 +5,37 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from kartothek_cube.core.commit import apply, commit, cube_writes, staged_files
-from kartothek_cube.core.maintenance.garbage import run as garbage
-from kartothek_cube.core.snapshots import tagging
-from kartothek_cube.core.stores.contract import Listing
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import WRITES, StoreView
-from kartothek_cube.core.write import receipt, stage
+from kartothek_cube.core.commit import change as apply
+from kartothek_cube.core.commit import commit, cube_writes
+from kartothek_cube.core.commit import commit as staged_files
+from kartothek_cube.core.maintenance import garbage
+from kartothek_cube.core.snapshots import time_travel as tagging
+from kartothek_cube.core.stores.contract import WRITES, Listing, StoreView
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.core.write import stage
+from kartothek_cube.core.write import stage as receipt
 from kartothek_cube.cube.write import commit as cube_commit
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 
 
 class Clock:
-    """Stands in for `datetime` in code that only calls `now`."""
+    """The time of modules whose `datetime` is `type`."""
 
     def __init__(self):
+        clock = self
         self.time = START
 
-    def now(self, _zone):
-        return self.time
+        class AnyMoment(type):
+            def __instancecheck__(cls, value):
+                return isinstance(value, datetime)
+
+        class Moment(datetime, metaclass=AnyMoment):
+            @classmethod
+            def now(cls, _zone):
+                return clock.time
+
+        self.type = Moment
 
     def advance(self, **time):
         self.time += timedelta(**time)
@@ -34,7 +45,7 @@ def use_clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(garbage, "_now", lambda: clock.time)
     for module in (apply, commit, cube_commit, cube_writes, receipt, stage, staged_files, tagging):
-        monkeypatch.setattr(module, "datetime", clock)
+        monkeypatch.setattr(module, "datetime", clock.type)
     return clock
 
 

@@ -14,7 +14,7 @@ from kartothek_cube.api.cube import Cube, build_cube, extend_cube, query_cube_ar
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
 from kartothek_cube.cube.write.commit import commit_cube_write
-from kartothek_cube.cube.write.staging import stage_tables
+from kartothek_cube.cube.write.stage import stage_tables
 from kartothek_cube.testing.stores import CountingStore
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from kartothek_cube import options
 from kartothek_cube.core.dataset.maintain import verify_dataset
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, fingerprint
+from kartothek_cube.core.metadata.document import from_mapping
 from kartothek_cube.core.metadata.naming import document_key
-from kartothek_cube.core.metadata.partitions import from_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kartothek_cube.core.maintenance.verify.report import VerifyReport
+    from kartothek_cube.core.maintenance.inspection import VerifyReport
     from kartothek_cube.core.stores.contract import Store
 
 UUID = "uuid"

@@ -10,7 +10,7 @@ import msgpack
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.metadata.file_statistics import reference_of
+from kartothek_cube.core.metadata.statistics import reference_of
 from tests.support.datasets import contents
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from kartothek_cube.api.dataset import (
     store_dataframes_as_dataset,
     verify_dataset,
 )
-from kartothek_cube.core.stores.wrappers import StoreView
-from kartothek_cube.testing.driver_cases import (
+from kartothek_cube.core.stores.contract import StoreView
+from kartothek_cube.testing.drivers import (
     CUBE,
     PARTITION_ON,
     TOTALS,

@@ -14,9 +14,8 @@ from kartothek_cube import Cube, build_cube, options, query_cube_arrow
 from kartothek_cube.api.dataset import history
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.spark import append_to_cube_from_spark, build_cube_from_spark, driver_errors, register
-from kartothek_cube.spark.actions import Job, collect
 from kartothek_cube.spark.session import is_connect, is_sail
-from kartothek_cube.spark.tasks import as_task
+from kartothek_cube.spark.tasks import Job, as_task, collect
 
 CUBE = Cube(["x"], ["p"], "cube")
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube.api.cube import Cube, append_to_cube, build_cube, query_cube_arrow
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from tests.support.commits import UUID, write
 
 NAN = float("nan")

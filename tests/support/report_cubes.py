@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from kartothek_cube import C as Column
 from kartothek_cube import Cube, append_to_cube, build_cube, remove_partitions
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 
 EVIL = "<script>alert('1')</script>&\x01"
 CUBE = Cube(["x", "y"], ["p", "q"], "cube", index_columns=["i1"])

@@ -17,7 +17,7 @@ from kartothek_cube.api import cube as cube_api
 from kartothek_cube.api import dataset as dataset_api
 from kartothek_cube.api import discover as discover_api
 from kartothek_cube.core.snapshots import statistics
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 
 UUID = "uuid"
 NOW = options(grace=timedelta(0), retain=timedelta(0))

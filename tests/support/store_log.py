@@ -6,8 +6,8 @@ import os
 from collections import Counter, defaultdict
 from pathlib import Path
 
+from kartothek_cube.core.stores.contract import StoreView
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.core.stores.wrappers import StoreView
 
 
 class LoggedStore(StoreView):

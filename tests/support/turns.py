@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.core.stores.contract import Store, StoreView
 
 _PATIENCE = 30
 

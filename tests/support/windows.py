@@ -14,7 +14,8 @@ import os
 import re
 from typing import Any
 
-from kartothek_cube.core.stores import atomic, local, urls
+from kartothek_cube.core.stores import local, urls
+from kartothek_cube.core.stores import local as atomic
 
 __all__ = ["become_windows"]
 

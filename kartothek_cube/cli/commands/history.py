@@ -1,48 +1,61 @@
-"""The command `history`: lists the writes to a cube, or the commits of one of its datasets."""
+"""The command `history`: lists the writes to a cube, or the commits of one of its datasets.
+
+The command `changes`: counts what changed since a commit or a time, or writes the rows.
+
+The command `tag`: names a state of a cube, lists the names, and drops one.
+
+The command `undo`: takes a write to the cube back, or a commit of one dataset.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli import completion
-from kartothek_cube.cli.context import LoadedCube, Session, load_cube, working
-from kartothek_cube.cli.errors import Failure
-from kartothek_cube.cli.options import cube_command, missing
-from kartothek_cube.cli.output import show, table
+from kartothek_cube.cli.context import (
+    Failure,
+    LoadedCube,
+    Session,
+    commits_of,
+    complete_commits,
+    complete_dataset,
+    complete_files,
+    complete_tags,
+    known_commit,
+    load_cube,
+    missing,
+    one_line,
+    plain_row,
+    whole_commit,
+    working,
+)
+from kartothek_cube.cli.export import first_rows, kind_of, pour, show_written, sink_of
+from kartothek_cube.cli.options import as_of as as_of_option
+from kartothek_cube.cli.options import cube_command, dry_run, yes
+from kartothek_cube.cli.output import bold, confirm, show, table
+from kartothek_cube.cli.prompt import columns as columns_option
+from kartothek_cube.cli.prompt import conditions_of, payload_of
+from kartothek_cube.cli.prompt import where as where_option
 
 if TYPE_CHECKING:
-    from kartothek_cube.core.stores.contract import Store
+    from kartothek_cube.api.cube import CubeChanges
 
-__all__ = [
-    "command",
-    "commits_in",
-    "commits_of",
-    "history_lines",
-    "known_commit",
-    "plain_row",
-    "resolved",
-    "shortened",
-    "whole_commit",
-    "writes_of",
-]
 
-_SHORTEST, _SHORT = 4, 8
-_HEX = re.compile("[0-9a-f]+")
-_COLUMNS = ("time", "commit", "parent", "added", "removed", "cube", "kept", "tags")
+_SHORT = 8
 _HEAD = ("time", "dataset", "commit", "added", "removed", "cube", "kept", "tags")
 _HEAD_OF_CUBE = ("time", "datasets", "commit", "added", "removed", "tags", "kept")
 
 
 @cube_command("history", "", "seed --format json")
-@click.argument("dataset", required=False, shell_complete=completion.dataset)
+@click.argument("dataset", required=False, shell_complete=complete_dataset)
 @click.pass_obj
-def command(session: Session, dataset: str | None) -> None:
+def history_command(session: Session, dataset: str | None) -> None:
     """List the writes to the cube, or the commits of one DATASET.
 
     The newest first; those that are kept can be read and undone. A write to several datasets is one
@@ -62,110 +75,6 @@ def writes_of(loaded: LoadedCube) -> Iterator[dict[str, Any]]:
 
     for row in cube_history(loaded.cube, loaded.store).to_dict("records"):
         yield plain_row(row, _HEAD_OF_CUBE)
-
-
-def commits_of(loaded: LoadedCube, dataset: str | None) -> list[dict[str, Any]]:
-    """The kept commits of one dataset or of all, the newest first.
-
-    Raises
-    ------
-    Failure
-        If the dataset does not exist.
-    """
-    if dataset is not None and dataset not in loaded.datasets:
-        raise missing("dataset", dataset, loaded.datasets)
-    names = sorted(loaded.datasets) if dataset is None else [dataset]
-    rows = [
-        {"dataset": name, **commit} for name in names for commit in commits_in(loaded.datasets[name].uuid, loaded.store)
-    ]
-    return sorted(rows, key=lambda row: row["time"] or "", reverse=True)
-
-
-def commits_in(dataset_uuid: str, store: Store) -> Iterator[dict[str, Any]]:
-    """The kept commits of a dataset as plain values."""
-    from kartothek_cube.core.dataset.history import history
-
-    for row in history(dataset_uuid, store).to_dict("records"):
-        yield plain_row(row, _COLUMNS)
-
-
-def plain_row(row: Mapping[Any, Any], columns: Sequence[str]) -> dict[str, Any]:
-    """A row of a history as values of JSON."""
-    import pandas as pd
-
-    known = {column: row[column] for column in columns if isinstance(row[column], list) or not pd.isna(row[column])}
-    # pandas turns a column of integers with gaps into floats with NaN.
-    known |= {column: int(known[column]) for column in ("added", "removed") if column in known}
-    known |= {"kept": bool(known.get("kept"))}
-    if "time" in known:
-        known["time"] = known["time"].isoformat()
-    return {**dict.fromkeys(columns), **known}
-
-
-def whole_commit(as_of: str | None, find: Callable[[str], str]) -> str | None:
-    """The value of ``--as-of``, with the id of a commit in full where only its beginning is given.
-
-    ``find`` looks for the id.
-
-    Raises
-    ------
-    Failure
-        If it can only be the beginning of an id, and is none, or of several.
-    """
-    from kartothek_cube.core.metadata.tag import may_be_tag
-    from kartothek_cube.core.snapshots.time_travel import check_as_of
-
-    # What is shorter than an id of 32 characters, and no time, may be the beginning of an id.
-    if as_of is None or len(as_of) >= 32 or isinstance(check_as_of(as_of), datetime) or not _HEX.fullmatch(as_of):
-        return as_of
-    try:
-        return find(as_of)
-    except Failure as error:
-        if may_be_tag(as_of):  # a short one
-            return as_of
-        raise Failure(f"{error.message} A time is written as 2024-01-31 or 2024-01-31T12:00.") from error
-
-
-def known_commit(loaded: LoadedCube, text: str, dataset: str | None = None) -> str:
-    """The id of a commit of one dataset, or of all, whose beginning may be given.
-
-    Raises
-    ------
-    Failure
-        As of `resolved`; if a commit is not found, it says where another library ended a history.
-    """
-    from kartothek_cube.core.snapshots.time_travel import foreign_commits
-
-    snapshots = [each.snapshot for name, each in loaded.datasets.items() if dataset in (None, name)]
-    return resolved(commits_of(loaded, dataset), text, lambda: foreign_commits(loaded.store, snapshots))
-
-
-def resolved(commits: Iterable[Mapping[str, Any]], text: str, why: Callable[[], str] = str) -> str:
-    """The id of the only commit, or write to the cube, that begins with a text.
-
-    ``why`` says more where there is none.
-
-    Raises
-    ------
-    Failure
-        If there is none, or more than one.
-
-    Examples
-    --------
-    >>> first = {"commit": "0f1e2d3c", "cube": None}
-    >>> second = {"commit": "0f1e9a8b", "cube": "77aa0011"}
-    >>> resolved([first, second], "0f1e2")
-    '0f1e2d3c'
-    """
-    ids = {name for row in commits for name in (row["commit"], row["cube"]) if name is not None}
-    if text in ids:
-        return text
-    matching: list[str] = sorted(name for name in ids if name.startswith(text)) if len(text) >= _SHORTEST else []
-    if len(matching) == 1:
-        return matching[0]
-    if matching:
-        raise Failure(f"Several commits begin with {text}: {', '.join(matching)}.")
-    raise Failure(f"Could not find commit {text}; `history` lists those that are kept.{why()}")
 
 
 def shortened(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -196,3 +105,228 @@ def history_lines(commits: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
     worded = ({**commit, "kept": "yes" if commit["kept"] else "no"} for commit in commits)
     yield from table(head, ([shown(row[name]) for name in head] for row in worded), right=("added", "removed"))
+
+
+_MOMENT = "a commit, or how its id begins (`history` lists them), or a time such as 2024-01-31T12:00"
+
+
+@cube_command(
+    "changes",
+    "--since 2024-01-31",
+    "--since 0f1e2d3c --until 9a8b7c6d",
+    "--since 2024-01-31 --output changes.parquet",
+)
+@click.option(
+    "--since",
+    metavar="<commit or time>",
+    required=True,
+    shell_complete=complete_commits,
+    help=f"The older state: {_MOMENT}.",
+)
+@click.option(
+    "--until",
+    metavar="<commit or time>",
+    shell_complete=complete_commits,
+    help="The later state, in the same form.  [default: now]",
+)
+@where_option
+@columns_option
+@click.option("--limit", metavar="N", type=click.IntRange(min=0), help="Stop after so many rows: an update has two.")
+@click.option(
+    "--output",
+    metavar="<file>",
+    shell_complete=complete_files,
+    help="The rows, in a file that ends in .parquet or .csv, or - for CSV on stdout. "
+    "An existing file is replaced at the end.",
+)
+@click.pass_obj
+def changes_command(
+    session: Session,
+    since: str,
+    until: str | None,
+    where: tuple[str, ...],
+    columns: str | None,
+    limit: int | None,
+    output: str | None,
+) -> None:
+    """Count what came, went or changed since a commit or a time.
+
+    Cells are counted by dataset. With --where, --columns, --limit or --output the changed rows of a
+    query are written instead, with the kind of the change in the column `_change_type`: insert,
+    delete, update_preimage and update_postimage.
+    """
+    if where or (columns, limit, output) != (None, None, None):
+        _write_rows(session, since, until, where, columns, limit, "-" if output is None else output)
+        return
+    from kartothek_cube.cube.verbs.describe import describe_cube_changes
+
+    with working(session):
+        loaded = load_cube(session)
+        first, last = _states(loaded, since, until)
+        changes = describe_cube_changes(loaded.cube, loaded.store, first, last, rows=0)
+    counts = {row.pop("dataset"): row for row in changes.counts.to_pylist()}
+    value = {"since": first, "until": last, "datasets": counts}
+    show(session, value, lambda: changes_lines(changes))
+
+
+def _states(loaded: LoadedCube, since: str, until: str | None) -> tuple[str, str | None]:
+    """The two states, with ids of commits in full."""
+    find = partial(known_commit, loaded)
+    return whole_commit(since, find) or since, whole_commit(until, find)
+
+
+def changes_lines(changes: CubeChanges) -> Iterator[str]:
+    """A table of the changes of each dataset."""
+    rows = [(name, *(f"{n:,}" for n in numbers)) for name, *numbers in changes.totals()]
+    yield from table(changes.counts.column_names, rows, right=changes.counts.column_names[1:])
+
+
+def _write_rows(
+    session: Session,
+    since: str,
+    until: str | None,
+    where: tuple[str, ...],
+    columns: str | None,
+    limit: int | None,
+    output: str,
+) -> None:
+    import pyarrow as pa
+
+    from kartothek_cube.cube.verbs.history import query_cube_changes
+
+    to_stdout = kind_of(output) == "stdout"
+    with working(session, quiet=to_stdout and sys.stdout.isatty()):
+        loaded = load_cube(session)
+        first, last = _states(loaded, since, until)
+        conditions, payload = conditions_of(where, loaded), payload_of(columns, loaded)
+        changes = query_cube_changes(loaded.cube, loaded.store, first, last, conditions, payload_columns=payload)
+        try:
+            with sink_of(session, output, changes.schema) as sink:
+                rows = pour(first_rows(changes, limit), sink)
+        except pa.ArrowException as error:
+            raise Failure(f"Could not write {output}: {one_line(error)}") from error
+    if not to_stdout:
+        show_written(session, {output: rows})
+
+
+_TAG_HEAD = ("name", "commit", "time")
+
+
+@cube_command("tag", "", "'model 7'", "audit-2024 --as-of 2024-01-31", "audit-2024 --drop")
+@click.argument("name", required=False, shell_complete=complete_tags)
+@as_of_option
+@click.option("--drop", is_flag=True, help="Drop the tag. What only it keeps, the next `cleanup` removes.")
+@yes
+@click.pass_obj
+def tag_command(session: Session, name: str | None, as_of: str | None, drop: bool, yes: bool) -> None:
+    """Name a state of the cube, which keeps it; list or drop names.
+
+    Without NAME the tags are listed. With it the newest state, or the one that --as-of names, gets
+    the tag NAME: from then on --as-of takes NAME, and `cleanup` leaves the files of the state
+    alone.
+    """
+    from kartothek_cube.cube.verbs.history import drop_cube_tag, tag_cube
+
+    if drop and (name is None or as_of is not None):
+        raise click.UsageError("--drop takes the NAME of a tag, and no --as-of.")
+    if name is None and as_of is not None:
+        raise click.UsageError("--as-of needs a NAME for the state.")
+    with working(session):
+        loaded = load_cube(session)
+    if name is None:
+        with working(session):
+            tags = tags_in(loaded)
+        show(session, {"tags": tags}, lambda: tag_lines(tags))
+        return
+    if drop:
+        confirm(f"Drop tag {name} of cube {session.prefix}?", loaded.store, yes=yes)
+    with working(session):
+        if drop:
+            drop_cube_tag(loaded.cube, loaded.store, name)
+        else:
+            state = whole_commit(as_of, partial(known_commit, loaded))
+            tag_cube(loaded.cube, loaded.store, name, as_of=state)
+    done = "dropped" if drop else "tagged"
+    show(session, {done: name}, lambda: [f"{bold(f'{done.capitalize()}:')} {name}"])
+
+
+def tags_in(loaded: LoadedCube) -> list[dict[str, Any]]:
+    """The tags of a cube as plain values, the latest state first."""
+    from kartothek_cube.cube.consistent_read import cube_tags, latest_state
+
+    seed = loaded.cube.ktk_dataset_uuid(loaded.cube.seed_dataset)
+    states = [latest_state(tag.members) for tag in cube_tags(loaded.store, seed)]
+    rows = [{"name": s.name, "commit": s.commit, "time": s.time and s.time.isoformat()} for s in states]
+    return sorted(rows, key=lambda row: row["time"] or "", reverse=True)
+
+
+def tag_lines(tags: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A table of tags."""
+    if not tags:
+        yield "There are no tags."
+        return
+    yield from table(_TAG_HEAD, ([str(tag[column] or "") for column in _TAG_HEAD] for tag in tags))
+
+
+@cube_command("undo", "--dry-run", "--commit 0f1e2d3c", "seed")
+@click.argument("dataset", required=False, shell_complete=complete_dataset)
+@click.option(
+    "--commit",
+    metavar="ID",
+    help="The commit, or the write to several datasets, or how its id begins; `history` lists them."
+    "  [default: the newest]",
+)
+@dry_run()
+@yes
+@click.pass_obj
+def undo_command(session: Session, dataset: str | None, commit: str | None, dry_run: bool, yes: bool) -> None:
+    """Take a write to the cube back, or a commit of one DATASET.
+
+    The newest, or the one that --commit names. A write to several datasets is taken back in all of
+    them at once; with a DATASET only there. What came after it stays. An undo can be undone.
+    """
+    from kartothek_cube.core.dataset.history import plan_undo, undo
+    from kartothek_cube.cube.verbs.history import plan_cube_undo, undo_cube
+    from kartothek_cube.errors import InvalidInput
+
+    with working(session):
+        loaded = load_cube(session)
+        snapshots = {name: each.snapshot for name, each in loaded.datasets.items()}
+        if dataset is not None and dataset not in snapshots:
+            if re.fullmatch("[0-9a-f]{6,32}", dataset):
+                raise Failure(f"{dataset} is no dataset. A commit is named by --commit {dataset}.")
+            raise missing("dataset", dataset, snapshots)
+        commit_id = None if commit is None else known_commit(loaded, commit, dataset)
+        try:
+            if dataset is None:
+                plans = plan_cube_undo(loaded.cube, loaded.store, snapshots, commit_id)
+            else:
+                plans = {dataset: plan_undo(loaded.store, snapshots[dataset], commit_id)}
+        except InvalidInput as error:
+            text = one_line(error).replace("delete_dataset deletes", f"`delete --include {dataset}` deletes")
+            raise Failure(text.replace("delete_cube deletes", "`delete --include` deletes")) from error
+    undone: list[dict[str, Any]] = [
+        {"dataset": name, "commit": entry.commit, "added": len(entry.added), "removed": len(entry.removed)}
+        for name, entry in ((name, plan.entry) for name, plan in plans.items())
+    ]
+    if not dry_run:
+        confirm(f"Take back {', '.join(map(_words, undone))}?", loaded.store, yes=yes)
+        with working(session):
+            # Those that were shown, whatever has come since.
+            shown = undone[0]["commit"]
+            if dataset is None:
+                undo_cube(loaded.cube, loaded.store, shown)
+            else:
+                undo(loaded.datasets[dataset].uuid, loaded.store, shown)
+    show(session, {"dry_run": dry_run, "undone": undone}, lambda: undo_lines(undone, dry_run=dry_run))
+
+
+def _words(row: Mapping[str, Any]) -> str:
+    return f"commit {row['commit']} of {row['dataset']}"
+
+
+def undo_lines(commits: Sequence[Mapping[str, Any]], *, dry_run: bool) -> Iterator[str]:
+    """One line a dataset."""
+    for row in commits:
+        effect = f": {row['added']:,} partitions go, {row['removed']:,} come back"
+        yield f"{bold('Would be undone:' if dry_run else 'Undone:')} {_words(row)}{effect}"

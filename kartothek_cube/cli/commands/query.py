@@ -1,15 +1,50 @@
-"""The command `query`: interactively, or once, into a file."""
+"""The command `query`: interactively, or once, into a file.
+
+The command `sql`: runs statements of DuckDB over the tables of a store, or prompts for them.
+"""
 
 from __future__ import annotations
 
+import io
+import re
+import shutil
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, redirect_stdout, suppress
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
 import click
 
-from kartothek_cube.cli import completion
-from kartothek_cube.cli.context import Session
+from kartothek_cube.cli.context import (
+    Failure,
+    Session,
+    SqlFailure,
+    commits_in,
+    complete_files,
+    escaped,
+    missing_directory,
+    one_line,
+    open_source,
+    resolved,
+    whole_commit,
+    working,
+)
+from kartothek_cube.cli.export import kind_of, place_of, pour, show_written, sink_of
 from kartothek_cube.cli.options import cube_command
-from kartothek_cube.cli.query.questions import question
+from kartothek_cube.cli.output import echo
+from kartothek_cube.cli.prompt import question
+from kartothek_cube.errors import DatasetNotFound
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+    from kartothek_cube.core.stores.contract import Store
 
 
 @cube_command(
@@ -24,12 +59,12 @@ __all__ = ["command"]
 @click.option(
     "--output",
     metavar="<file>",
-    shell_complete=completion.files,
+    shell_complete=complete_files,
     help="A file that ends in .parquet or .csv, or - for CSV on stdout; with {COLUMN} for each column of --by "
     "in its name, one file a group. An existing file is replaced at the end.  [default: -]",
 )
 @click.pass_obj
-def command(
+def query_command(
     session: Session,
     where: tuple[str, ...],
     columns: str | None,
@@ -45,10 +80,249 @@ def command(
     they are read, physical partition after physical partition, not sorted as a whole.
     """
     if not (where or limit is not None or session.json) and (columns, by, as_of, output) == (None, None, None, None):
-        from kartothek_cube.cli.query.repl import query_rounds
+        from kartothek_cube.cli.prompt import query_rounds
 
         query_rounds(session)
         return
-    from kartothek_cube.cli.query.export import Question, query_once
+    from kartothek_cube.cli.export import Question, query_once
 
     query_once(session, Question(where, columns, by, as_of, limit), "-" if output is None else output)
+
+
+T = TypeVar("T")
+
+_PLAN = ["explain_key", "explain_value"]
+# As in the command line of DuckDB: the first rows and the last ones. Lists of tables and columns
+# are shown whole.
+_ROWS_SHOWN, _ROWS_LISTED = 40, 10_000
+_LISTING = re.compile(r"\s*(show|summarize)\b|.*\bdescribe\b", re.IGNORECASE | re.DOTALL)
+# One row group of a Parquet file.
+_ROWS_OF_A_BATCH = 131_072
+# The results of statements that have none.
+_NO_ROWS, _QUERIES = (["Count"], ["Success"]), {"SELECT", "MULTI"}
+# DuckDB knows the tables of the store only when a statement names them, so its guess is poor.
+_UNKNOWN = re.compile(r"Catalog Error: Table with name (?P<name>.*) does not exist!")
+# What in `--where` is a text, `BRAND == Acme` or `"Acme"`, is the name of a column in SQL.
+_NO_COLUMN = re.compile(r'Binder Error: Referenced column "(?P<name>.*)" (?:was )?not found')
+# DuckDB puts words before the error of a scan, and repeats the error behind it with its traceback.
+_OF_A_SCAN = re.compile(
+    r"Invalid Input Error: (?:reading the stream|arrow_scan).*?(?:\): |failed: )[\w ]+: "
+    r"(?P<text>.*?)\.?\. Detail: Python .*",
+    re.DOTALL,
+)
+
+
+class _Context(click.Context):
+    """Knows that no cube stands in front of the command."""
+
+    @property
+    def command_path(self) -> str:
+        """The words in front of the options, for the line of usage."""
+        return super().command_path.replace(" CUBE ", " ")
+
+
+@cube_command(
+    "sql",
+    "'SELECT BRAND, sum(UNITS) FROM sales GROUP BY ALL'",
+    "'FROM sales WHERE WEEK >= 10' --output weeks.parquet",
+    "'FROM sales LIMIT 5' --as-of 2024-01-31 --format json",
+    "'EXPLAIN FROM sales WHERE WEEK = 10'",
+    "- < report.sql",
+    front="",
+)
+@click.argument("statement", metavar="[STATEMENT]", nargs=-1)
+@click.option(
+    "--as-of",
+    metavar="<commit or time>",
+    help="All tables as they were then: a time such as 2024-01-31T12:00, or a commit, or how its id begins.",
+)
+@click.option(
+    "--output",
+    metavar="<file>",
+    shell_complete=complete_files,
+    help="A file that ends in .parquet or .csv, or - for CSV on stdout. An existing file is replaced at the end.  "
+    "[default: a table on a terminal, else -]",
+)
+@click.pass_context
+def sql_command(ctx: click.Context, statement: tuple[str, ...], as_of: str | None, output: str | None) -> None:
+    """Run SQL over the cubes of the store, once or at a prompt.
+
+    STATEMENT is SQL of DuckDB, or - to read it from stdin. A cube is a table under its prefix, with
+    one row for each cell; a dataset is one under its uuid, in double quotes, with the stored rows.
+    Of several statements the last one's rows are shown. Without a statement a prompt opens. Nothing
+    in the store is changed.
+    """
+    session: Session = ctx.obj
+    name = ctx.find_root().info_name
+    if session.cube:
+        raise click.UsageError(f"A cube stands in the statement: {name} sql 'FROM {session.cube} LIMIT 5'", ctx)
+    if len(statement) > 1:
+        raise click.UsageError(f"The statement is one argument, in quotes: {name} sql 'FROM sales LIMIT 5'", ctx)
+    is_terminal = sys.stdout.isatty()
+    if not statement and (output is not None or not (is_terminal and sys.stdin.isatty())):
+        raise click.UsageError(
+            f"Missing argument 'STATEMENT', or - for stdin: {name} sql 'FROM sales LIMIT 5'. "
+            "The prompt is for terminals, and without --output.",
+            ctx,
+        )
+    if output is not None and kind_of(output) != "stdout":
+        place_of(output)  # an error before the statement has run
+    with working(session, quiet=output in (None, "-") and is_terminal):
+        store = open_source(session)
+        as_of = whole_commit(as_of, lambda text: resolved(_commits(store), text))
+        statements = _Statements(session, store, _connected(session, store, as_of))
+        if statement:
+            text = sys.stdin.read() if statement == ("-",) else statement[0]
+            statements.answer(text, output)
+        else:
+            _prompt(statements, as_of)
+
+
+sql_command.context_class = _Context
+
+
+def _commits(store: Store) -> Iterator[dict[str, Any]]:
+    from kartothek_cube.core.dataset.maintain import list_datasets
+
+    for uuid in list_datasets(store):
+        # The listing also names datasets that no reader sees.
+        with suppress(DatasetNotFound):
+            yield from commits_in(uuid, store)
+
+
+def _connected(session: Session, store: Store, as_of: str | None) -> DuckDBPyConnection:
+    from kartothek_cube.engines.verbs import connect
+
+    connection = connect(store, as_of=as_of)
+    # Else a name that is no table would be looked up among the variables of this program.
+    connection.execute("SET python_enable_replacements = false")
+    if session.threads:
+        connection.execute(f"SET threads = {session.threads}")
+    return connection
+
+
+def _prompt(statements: _Statements, as_of: str | None) -> None:
+    try:
+        from kartothek_cube.cli.prompt import prompt_rounds
+    except ImportError as error:
+        raise Failure(
+            f"Could not load prompt_toolkit: {error}. It comes with pip install 'kartothek-cube[interactive]'."
+        ) from error
+    prompt_rounds(statements.store, as_of, partial(statements.answer, each=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Statements:
+    """Runs statements and shows their rows."""
+
+    session: Session
+    store: Store
+    connection: DuckDBPyConnection
+
+    def answer(self, text: str, output: str | None = None, *, each: bool = False) -> None:
+        """Run statements, and show or write the rows of the last one, or of each."""
+        with self._explained(text):
+            statements = self.connection.extract_statements(text)
+            if not statements:
+                raise Failure("There is no statement in this text.")
+            for number, statement in enumerate(statements, start=1):
+                relation = self._interruptible(partial(self.connection.sql, statement.query))
+                if each or number == len(statements):
+                    # DuckDB gives an empty table for a statement without rows, or nothing.
+                    is_table = statement.type.name in _QUERIES or getattr(relation, "columns", None) not in _NO_ROWS
+                    rows = _ROWS_LISTED if _LISTING.match(statement.query) else _ROWS_SHOWN
+                    self._show(relation if is_table else None, output, rows)
+
+    @contextmanager
+    def _explained(self, statements: str) -> Iterator[None]:
+        """Turn errors of DuckDB into a message; one about a table names those of the store."""
+        import duckdb
+        import pyarrow as pa
+
+        try:
+            yield
+        except (duckdb.Error, pa.ArrowException) as error:
+            text = one_line(error)
+            if of_a_scan := _OF_A_SCAN.match(text):
+                text = f"{of_a_scan['text']}."
+            if unknown := _UNKNOWN.match(text):
+                from kartothek_cube.core.arguments import did_you_mean, join_names
+                from kartothek_cube.engines.tables import list_tables
+
+                names = list_tables(self.store)
+                text = f"{unknown[0]} Tables: {join_names(names)}.{did_you_mean([unknown['name']], names)}"
+                text += missing_directory(self.store)
+            elif (no_column := _NO_COLUMN.match(text)) and _stands_for_text(name := no_column["name"], statements):
+                quoted = name.replace("'", "''")
+                text += f"\nIf this is a text, it stands in single quotes: '{quoted}'"
+            raise SqlFailure(text) from error
+
+    def _interruptible(self, work: Callable[[], T]) -> T:
+        """Do work of DuckDB in another thread: in the first one it does not heed Ctrl-C.
+
+        A second Ctrl-C leaves a thread behind that waits for the store.
+        """
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=copy_context().run, args=(run,), daemon=True).start()
+        try:
+            return done.result()
+        except KeyboardInterrupt:
+            while not done.done():
+                self.connection.interrupt()  # again, since a query that begins later forgets it
+                wait([done], timeout=0.1)
+            raise
+
+    def _show(self, relation: DuckDBPyRelation | None, output: str | None, most: int) -> None:
+        """The rows in a file, or on stdout as JSON, CSV, or on a terminal as a table of some."""
+        if relation is None:
+            if output is not None:
+                raise Failure(f"The statement has no rows for {output}.")
+        elif output is not None or self.session.json:
+            self._write(relation, output or "-")
+        elif relation.columns == _PLAN:
+            plans = self._interruptible(relation.fetchall)
+            for line in "\n\n".join(str(plan).strip("\n") for _, plan in plans).split("\n"):
+                echo(line)
+        elif sys.stdout.isatty():
+            click.echo(escaped(self._interruptible(partial(_boxed, relation, most))).rstrip())
+        else:
+            self._write(relation, "-")
+
+    def _write(self, relation: DuckDBPyRelation, output: str) -> None:
+        """Write the rows as DuckDB computes them."""
+        twice = [name for name, count in Counter(relation.columns).items() if count > 1]
+        # Neither an object of JSON nor a Parquet file can be read by name then.
+        if twice and (self.session.json if output == "-" else kind_of(output) == "parquet"):
+            raise Failure(f"Several columns of the result are called {', '.join(twice)}; name them apart with AS.")
+
+        def write() -> int:
+            # The second name is that of DuckDB 1.
+            to_reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
+            reader = to_reader(_ROWS_OF_A_BATCH)
+            with sink_of(self.session, output, reader.schema) as sink:
+                return pour(reader, sink)
+
+        rows = self._interruptible(write)
+        if output != "-":
+            show_written(self.session, {output: rows})
+
+
+def _stands_for_text(name: str, statements: str) -> bool:
+    """Whether a name is in double quotes, or compared with something, as a text would be."""
+    escaped_name = re.escape(name)
+    return bool(re.search(rf'"{escaped_name}"|(?:[=<>]|\bin\s*\()\s*{escaped_name}\b', statements, re.IGNORECASE))
+
+
+def _boxed(relation: DuckDBPyRelation, most: int) -> str:
+    """The table that DuckDB draws, as wide as the terminal."""
+    text = io.StringIO()
+    with redirect_stdout(text):
+        relation.show(max_width=shutil.get_terminal_size().columns, max_rows=most)
+    return text.getvalue()

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.arrow.grouping import Spill
-from kartothek_cube.core.arrow.sort_keys import (
+from kartothek_cube.core.arrow.keys import (
     BoolArray,
     IntArray,
+    Spill,
     empty_rows,
     expand_ranges,
     group_starts,
@@ -27,8 +27,6 @@ from kartothek_cube.core.arrow.sort_keys import (
     stable_order,
     take_rows,
 )
-
-__all__ = ["CHANGE_TYPE", "CHANGE_TYPES", "Difference", "DifferenceBuffer", "changes_schema", "row_difference"]
 
 CHANGE_TYPE = "_change_type"
 _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE = CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")

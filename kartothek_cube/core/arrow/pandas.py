@@ -12,28 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.arrow.schema import stored_schema
-from kartothek_cube.core.text import column_name
+from kartothek_cube.core.arguments import column_name
+from kartothek_cube.core.arrow.types import stored_schema
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "arrow_array",
-    "check_names",
-    "concat_blocks",
-    "concat_encoded",
-    "encoded",
-    "is_block",
-    "is_frame",
-    "is_series",
-    "no_frame",
-    "null_count",
-    "plain_frame",
-    "to_frame",
-    "to_table",
-]
 
 
 def is_frame(data: object) -> bool:

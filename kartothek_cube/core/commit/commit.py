@@ -1,40 +1,51 @@
-"""Committing: make a change visible by one compare-and-swap of the metadata document."""
+"""Committing: make a change visible by one compare-and-swap of the metadata document.
+
+Group commit: threads that commit to one dataset queue, and the first commits for the others.
+
+Staged files that have waited long: garbage collection may delete them, so commits copy them.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+import threading
 import time
 import warnings
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
+from typing import Any
 
-from kartothek_cube.core.commit.apply import UNWRITTEN, AppliedChange, rebase_and_apply
-from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.change import (
+    UNWRITTEN,
+    AppliedChange,
+    Change,
+    conflict,
+    needs_indices,
+    rebase_and_apply,
+)
 from kartothek_cube.core.commit.cube_writes import check_not_aborted, decided_state
-from kartothek_cube.core.commit.group_commit import PendingCommit, PreparedCommit, group_commit
-from kartothek_cube.core.commit.rebase import conflict, needs_indices
-from kartothek_cube.core.commit.schema_sync import create_schema_file, update_schema_file
-from kartothek_cube.core.commit.staged_files import check_staged, with_fresh_copies
-from kartothek_cube.core.metadata.commit_log import LENGTH, stored_chain
+from kartothek_cube.core.io.formats import file_suffix
+from kartothek_cube.core.metadata.commit_log import LENGTH, is_applied, stored_chain
 from kartothek_cube.core.metadata.document import Document, render_document
-from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY, gather
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, encode_entry, history_key
 from kartothek_cube.core.metadata.index import SecondaryIndex
-from kartothek_cube.core.metadata.naming import document_key, index_key, schema_key
+from kartothek_cube.core.metadata.naming import document_key, index_key, new_id, schema_key
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
-from kartothek_cube.core.metadata.txn import is_applied
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, gather
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.telemetry import name_commit
-from kartothek_cube.core.snapshots.document_store import SwapResult, compare_and_swap
-from kartothek_cube.core.snapshots.index_file import index_bytes
+from kartothek_cube.core.snapshots.documents import SwapResult, compare_and_swap, create_schema_file, update_schema_file
 from kartothek_cube.core.snapshots.loader import (
     Unseen,
     find_snapshot,
+    index_bytes,
     is_current,
     load_snapshot,
     remember,
@@ -42,15 +53,244 @@ from kartothek_cube.core.snapshots.loader import (
 )
 from kartothek_cube.core.snapshots.statistics import written_reference
 from kartothek_cube.core.stores.contract import Store, VersionMismatch
+from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.errors import (
     AtomicityRequired,
     CommitOutcomeUnknown,
     ForeignWriterWarning,
     KeyNotFound,
     ReadOnlyStore,
+    StagedFilesLost,
 )
 
-__all__ = ["CommitLost", "check_store_can_commit", "commit_change", "prepare_commit", "put_index"]
+# Commits of one swap: few enough that the chain still names all of them after the swap of another
+# group.
+_LARGEST_GROUP = LENGTH // 2
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCommit:
+    """A change that was already applied to a state of its dataset.
+
+    It spares the work at the commit, if the dataset has not changed since.
+
+    Attributes
+    ----------
+    change : Change
+        The original change.
+    newest : Snapshot | None
+        The newest state at that time.
+    loaded : Snapshot | None
+        The same state with the indices that the change touches.
+    applied : AppliedChange
+        The state after the change.
+    """
+
+    change: Change
+    newest: Snapshot | None
+    loaded: Snapshot | None
+    applied: AppliedChange
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PendingCommit:
+    """A change that waits to be committed.
+
+    Attributes
+    ----------
+    change : Change
+        The change.
+    base : Snapshot | None
+        The state for which it was made.
+    retries : int
+        How often to try again when other writers were faster.
+    prepared : PreparedCommit | None
+        The result of `prepare_commit`.
+    outcome : Future
+        The snapshot after the commit, or its error. The leader of the group sets it, exactly once.
+    """
+
+    change: Change
+    base: Snapshot | None
+    retries: int
+    prepared: PreparedCommit | None = None
+    outcome: Future[Snapshot] = field(default_factory=Future)
+
+    @property
+    def is_retried(self) -> bool:
+        """Whether an earlier leader was interrupted, who may have committed the change."""
+        return self.outcome.running()
+
+    @contextmanager
+    def own_errors(self) -> Iterator[None]:
+        """Make an error inside the block the outcome of this commit, so that others go on."""
+        try:
+            yield
+        except Exception as error:
+            self.outcome.set_exception(error)
+
+
+@dataclass(slots=True)
+class CommitQueue:
+    """The commits of one dataset that wait.
+
+    The thread that holds ``turn`` is the leader; ``members`` counts the threads in the queue.
+    """
+
+    # Reentrant: a callback of a change may commit to the same dataset.
+    turn: Any = field(default_factory=threading.RLock)
+    waiting: list[PendingCommit] = field(default_factory=list)
+    members: int = 0
+
+
+class _CommitQueues:
+    """The queues of this process, by store and dataset. Safe for threads."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop all queues."""
+        # With a new lock: after a fork, the thread that held the old one may not exist.
+        self._queues: dict[Hashable, CommitQueue] = {}
+        self._guard = threading.Lock()
+
+    def join(self, key: Hashable, pending: PendingCommit) -> CommitQueue:
+        with self._guard:
+            queue = self._queues.setdefault(key, CommitQueue())
+            queue.waiting.append(pending)
+            queue.members += 1
+            return queue
+
+    def waiting(self, key: Hashable) -> list[PendingCommit]:
+        with self._guard:
+            return list(self._queues[key].waiting) if key in self._queues else []
+
+    def take(self, queue: CommitQueue, first: PendingCommit) -> list[PendingCommit]:
+        """The next group: the leader's own commit first, then those that have waited longest.
+
+        A prepared commit is alone: it may be taken back without any other.
+        """
+        with self._guard:
+            others = [pending for pending in queue.waiting if pending is not first]
+            shares = [p for p in others if not (p.change.is_prepared or first.change.is_prepared)]
+            group = [first, *shares[: _LARGEST_GROUP - 1]]
+            queue.waiting = [pending for pending in others if pending not in group]
+            return group
+
+    def give_back(self, queue: CommitQueue, group: list[PendingCommit]) -> None:
+        with self._guard:
+            queue.waiting[:0] = group
+        for pending in group:  # the state of its future tells the next leader
+            if not pending.is_retried:
+                pending.outcome.set_running_or_notify_cancel()
+
+    def leave(self, key: Hashable, queue: CommitQueue, pending: PendingCommit) -> None:
+        with self._guard:
+            queue.waiting = [other for other in queue.waiting if other is not pending]
+            queue.members -= 1
+            if not queue.members:
+                self._queues.pop(key, None)
+
+
+_queues = _CommitQueues()
+
+if hasattr(os, "register_at_fork"):
+    # A forked child has no thread that would finish a turn from before the fork.
+    os.register_at_fork(after_in_child=_queues.clear)
+
+
+def group_commit(key: Hashable, pending: PendingCommit, commit_all: Callable[[list[PendingCommit]], None]) -> Snapshot:
+    """Return the outcome of a commit.
+
+    Either this thread becomes the leader and calls ``commit_all`` with the commits that wait, or an
+    earlier leader has committed ``pending`` already.
+    """
+    queue = _queues.join(key, pending)
+    try:
+        with queue.turn:
+            if not pending.outcome.done():
+                group = _queues.take(queue, pending)
+                try:
+                    commit_all(group)
+                finally:
+                    # An interrupted leader leaves the others to the next one, which first checks
+                    # whether they have landed.
+                    left = [p for p in group if not p.outcome.done() and p is not pending]
+                    _queues.give_back(queue, left)
+    finally:
+        _queues.leave(key, queue, pending)
+    return pending.outcome.result()
+
+
+# Characters of a name that a copy keeps: a segment of a key has at most 255.
+_READABLE = 200
+
+
+def check_staged(store: Store, change: Change, *, also_young: bool = False) -> None:
+    """Raise `StagedFilesLost` if files of the change are gone.
+
+    No file is checked unless one of them is old, or ``also_young``.
+    """
+    if also_young or _old_receipts(change):
+        keys = [receipt.key for receipt in change.receipts]
+        exist = map_in_threads(store.contains, keys, store=store)
+        _check_none_lost(change, [key for key, exists in zip(keys, exist, strict=True) if not exists])
+
+
+def with_fresh_copies(store: Store, change: Change) -> Change:
+    """The change with new copies instead of files that have waited long.
+
+    Garbage collection may have decided to delete the old files already, even if they still exist.
+
+    Raises
+    ------
+    StagedFilesLost
+        If some of the old files are gone.
+    """
+    old = _old_receipts(change)
+    if not old or not current_options().grace:  # without a grace period no file is safe
+        return change
+    # Another name in the same folder, since the path has the partition values.
+    copies = {r.key: f"{_stem(r.key)}-{new_id()}{file_suffix(r.key)}" for r in old}
+    now = datetime.now(UTC)
+
+    def copy(pair: tuple[str, str]) -> bool:
+        try:
+            store.copy(*pair)
+        except KeyNotFound:
+            return False
+        return True
+
+    done = map_in_threads(copy, copies.items())
+    _check_none_lost(change, [key for key, copied in zip(copies, done, strict=True) if not copied])
+    receipts = (replace(r, key=copies[r.key], staged=now) if r.key in copies else r for r in change.receipts)
+    return replace(change, receipts=tuple(receipts))
+
+
+def _old_receipts(change: Change) -> list[Receipt]:
+    late = datetime.now(UTC) - current_options().grace / 2
+    return [receipt for receipt in change.receipts if receipt.staged < late]
+
+
+def is_copy(key: str, original: str) -> bool:
+    """Whether a key is that of a copy that `with_fresh_copies` made of another file."""
+    return key.startswith(f"{_stem(original)}-") and "/" not in key[len(_stem(original)) :]
+
+
+def _stem(key: str) -> str:
+    folder, slash, name = key.removesuffix(file_suffix(key)).rpartition("/")
+    return f"{folder}{slash}{name[:_READABLE]}"
+
+
+def _check_none_lost(change: Change, lost: Sequence[str]) -> None:
+    if lost:
+        raise StagedFilesLost(
+            f"Dataset {change.uuid!r}: {len(lost)} of {len(change.receipts)} files of {change.describe()} are not in "
+            f"the store any more, e.g. {lost[0]!r}: they waited longer than the grace period of garbage collection, or "
+            "a deletion of the dataset removed them. Nothing of it is visible. Write the rows again."
+        )
+
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds
 _warned: set[tuple[object, ...]] = set()

@@ -14,11 +14,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from kartothek_cube.core.commit.change import Change
-from kartothek_cube.core.commit.schema_sync import update_schema_file
-from kartothek_cube.core.metadata.commit_log import MOVING_KEY, chain_of
-from kartothek_cube.core.metadata.cube_writes import (
+from kartothek_cube.core.metadata.commit_log import (
+    MOVING_KEY,
     Fate,
     Ledger,
+    chain_of,
     fate_of,
     ledger_of,
     pending_mark,
@@ -34,26 +34,10 @@ from kartothek_cube.core.metadata.naming import document_key, new_id, schema_key
 from kartothek_cube.core.metadata.snapshot import Snapshot, Undecided
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.snapshots.document_store import StoredDocument, put_document, read_document
+from kartothek_cube.core.snapshots.documents import StoredDocument, put_document, read_document, update_schema_file
 from kartothek_cube.core.snapshots.loader import Unseen, coordinator_document, find_state, remember, state_before
 from kartothek_cube.core.stores.contract import Store, VersionMismatch
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, DatasetNotFound, KartothekCubeError
-
-__all__ = [
-    "WriteAborted",
-    "abort_pending",
-    "abort_write",
-    "check_not_aborted",
-    "decided_state",
-    "finish_stopped_writes",
-    "give_up",
-    "has_committed",
-    "is_marked",
-    "put_back",
-    "settle",
-    "settle_committed",
-    "swap_or_give_up",
-]
 
 T = TypeVar("T")
 

@@ -14,37 +14,20 @@ import pyarrow as pa
 from kartothek_cube.core.arguments import as_list
 from kartothek_cube.core.commit.change import Change, OnConflict, check_on_conflict
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
+from kartothek_cube.core.metadata.commit_log import Txn, is_applied, parse_txn
 from kartothek_cube.core.metadata.document import check_user_metadata
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
-from kartothek_cube.core.metadata.txn import Txn, is_applied, parse_txn
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase, current_options
 from kartothek_cube.core.snapshots.loader import with_indices
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.delete_scope import Scope, labels_in_scope, parse_scope
 from kartothek_cube.core.write.input_rows import as_items, elements_in, is_lazy, repeated
+from kartothek_cube.core.write.layout import Scope, labels_in_scope, parse_scope
+from kartothek_cube.core.write.plan import with_index_values
 from kartothek_cube.core.write.prepare import PreparedRows, Schemas, WriteRequest, check_final
-from kartothek_cube.core.write.receipt import Receipt
-from kartothek_cube.core.write.register_files import with_index_values
-from kartothek_cube.core.write.stage import Drained, stage_parts
+from kartothek_cube.core.write.stage import Drained, Receipt, stage_parts
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType
-
-__all__ = [
-    "CommitOptions",
-    "MetadataArguments",
-    "StagedWrite",
-    "commit_staged",
-    "merge_metadata",
-    "metadata_arguments",
-    "removed_labels",
-    "repeat_on_conflict",
-    "skipped",
-    "stage_data",
-    "update_options",
-    "user_metadata",
-]
 
 Merger = Callable[[list[dict[str, Any]]], dict[str, Any]]
 

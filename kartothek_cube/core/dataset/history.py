@@ -1,52 +1,84 @@
-"""Show the history of a dataset, and undo one commit by a new commit."""
+"""Show the history of a dataset, and undo one commit by a new commit.
+
+Tags of a dataset: give a state a name, list the names, drop one.
+
+What changed in a dataset between two states, row by row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.arguments import as_list
+from kartothek_cube.core.arrow.difference import Difference, DifferenceBuffer, changes_schema
+from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.arrow.pandas import to_frame
-from kartothek_cube.core.arrow.sort_keys import IntArray
-from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.change import Change, UndoPlan, check_undoable, old_places, restored_metadata
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
-from kartothek_cube.core.commit.undo_plan import UndoPlan, check_undoable, old_places, restored_metadata
 from kartothek_cube.core.dataset.reference import dataset_ref
-from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.expressions.predicates import columns_of, parse_predicates
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
 from kartothek_cube.core.metadata.document import STATE_KEYS
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, document_before
 from kartothek_cube.core.metadata.index import SecondaryIndex
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.tag import TaggedState
+from kartothek_cube.core.metadata.tag import TaggedState, check_tag_name, tag_key
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.options import Overrides, current_options
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Overrides, Phase, current_options
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.snapshots.indexing import built_indices, file_entries
-from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
-from kartothek_cube.core.snapshots.past_commits import changes_nothing, past_commits
-from kartothek_cube.core.snapshots.tags import list_tags
-from kartothek_cube.core.snapshots.time_travel import PastState, is_wanted, known_since, older_snapshot, states
+from kartothek_cube.core.scan.execute import stream_tables, stream_together
+from kartothek_cube.core.scan.plan import (
+    changed_files,
+    check_change_type,
+    check_predicate_columns,
+    check_same_types,
+    check_since,
+    check_table,
+    checked_columns,
+    names_of,
+    shared_partition_keys,
+    widened,
+    with_columns_of,
+)
+from kartothek_cube.core.snapshots.loader import built_indices, file_entries, load_snapshot, with_indices
+from kartothek_cube.core.snapshots.time_travel import (
+    PastState,
+    changes_nothing,
+    check_as_of,
+    is_wanted,
+    known_since,
+    known_tag,
+    list_tags,
+    older_snapshot,
+    past_commits,
+    remove_tag,
+    snapshots_between,
+    states,
+    tag_state,
+)
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.errors import (
     CommitConflict,
+    CorruptDocument,
     InvalidInput,
     InvalidRequest,
     InvalidType,
     KeyNotFound,
 )
-from kartothek_cube.typing import StoreLike
+from kartothek_cube.typing import AsOf, Columns, ColumnsByTable, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CreatedDataset", "LacksCommit", "history", "plan_undo", "undo", "undo_change"]
 
 _SCHEMA = pa.schema(
     [
@@ -436,3 +468,352 @@ def _values_by_label(store: Store, before: Snapshot, column: str, positions: Int
         label: values[start:end]
         for label, start, end in zip(labels.to_pylist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     }
+
+
+_TAG_SCHEMA = pa.schema([("name", pa.string()), ("commit", pa.string()), ("time", pa.timestamp("us", "UTC"))])
+
+
+@overload
+def tag_dataset(
+    dataset_uuid: str, store: StoreLike, name: str, *, as_of: AsOf | None = None, options: Overrides | None = None
+) -> None: ...
+
+
+@overload
+def tag_dataset(
+    *, name: str, as_of: AsOf | None = None, factory: DatasetFactory, options: Overrides | None = None
+) -> None: ...
+
+
+def tag_dataset(
+    dataset_uuid: str | None = None,
+    store: StoreLike | None = None,
+    name: str | None = None,
+    *,
+    as_of: AsOf | None = None,
+    factory: DatasetFactory | None = None,
+    options: Overrides | None = None,
+) -> None:
+    """Give a state of a dataset a name, which keeps it: ``as_of=name`` reads it from then on.
+
+    Garbage collection leaves the files of the state alone until the tag is dropped, whatever
+    ``options(retain=...)`` says. The document is not touched: nothing conflicts with a tag. See the
+    page *Tags*.
+
+    Parameters
+    ----------
+    dataset_uuid : str
+        The dataset.
+    store : str, path, store or callable
+        The store, in any form that `open_store` takes.
+    name : str
+        The name: 1 to 200 printable characters without ``/``, which read neither as a moment nor
+        as the id of a commit.
+    as_of : str or datetime, optional
+        The state: a commit, a moment, or another tag; by default the newest state.
+    factory : DatasetFactory, optional
+        Instead of ``dataset_uuid`` and ``store``. The newest state counts, whatever the factory has
+        read.
+    options : optional
+        Settings for this call, from `options`.
+
+    Raises
+    ------
+    DatasetNotFound
+        If the dataset does not exist.
+    InvalidInput
+        If the name is not allowed.
+    AlreadyExists
+        If the dataset has a tag of this name. Nothing was changed.
+    HistoryUnavailable
+        If history does not reach back to ``as_of``, or its files were removed meanwhile. There is
+        no new tag.
+    CommitOutcomeUnknown
+        If the store does not answer. The tag may exist.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import open_store
+    >>> from kartothek_cube.api.dataset import read_table, store_dataframes_as_dataset, tag_dataset
+    >>> from kartothek_cube.api.dataset import update_dataset_from_dataframes
+    >>> store = open_store("hmemory://")
+    >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = store_dataframes_as_dataset(store, "sales", [sales])
+    >>> tag_dataset("sales", store, "audit-2024")
+    >>> _ = update_dataset_from_dataframes([sales], store, "sales")
+    >>> len(read_table("sales", store)), len(read_table("sales", store, as_of="audit-2024"))
+    (4, 2)
+    """
+    with operation("tag_dataset", options):
+        checked, state = check_tag_name(name), check_as_of(as_of)
+        source = dataset_ref(dataset_uuid, store, factory)
+        check_store_can_commit(source.store)
+        tag_state(source.store, source.uuid, checked, state)
+
+
+@overload
+def list_dataset_tags(dataset_uuid: str, store: StoreLike, *, options: Overrides | None = None) -> pd.DataFrame: ...
+
+
+@overload
+def list_dataset_tags(*, factory: DatasetFactory, options: Overrides | None = None) -> pd.DataFrame: ...
+
+
+def list_dataset_tags(
+    dataset_uuid: str | None = None,
+    store: StoreLike | None = None,
+    *,
+    factory: DatasetFactory | None = None,
+    options: Overrides | None = None,
+) -> pd.DataFrame:
+    """The tags of a dataset by name, those of its cube included.
+
+    Parameters
+    ----------
+    dataset_uuid, store, factory, options
+        As in `tag_dataset`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``name``; ``commit``, the last commit of the state, and ``time``, that of the commit (UTC).
+        Both are null where a library without commit ids (kartothek, plateau) came last.
+
+    Raises
+    ------
+    DatasetNotFound
+        If the dataset does not exist.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import open_store
+    >>> from kartothek_cube.api.dataset import list_dataset_tags, store_dataframes_as_dataset
+    >>> from kartothek_cube.api.dataset import tag_dataset
+    >>> store = open_store("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "sales", [pd.DataFrame({"UNITS": [3, 4]})])
+    >>> tag_dataset("sales", store, "audit-2024")
+    >>> list_dataset_tags("sales", store)["name"].to_list()
+    ['audit-2024']
+    """
+    with operation("list_dataset_tags", options):
+        source = dataset_ref(dataset_uuid, store, factory)
+        load_snapshot(source.store, source.uuid)
+        return tags_frame(tag.state for tag in list_tags(source.store, source.uuid))
+
+
+def tags_frame(states: Iterable[TaggedState]) -> pd.DataFrame:
+    """A list of tags as a table."""
+    rows = [{"name": state.name, "commit": state.commit, "time": state.time} for state in states]
+    return to_frame(pa.Table.from_pylist(rows, schema=_TAG_SCHEMA))
+
+
+@overload
+def drop_dataset_tag(dataset_uuid: str, store: StoreLike, name: str, *, options: Overrides | None = None) -> None: ...
+
+
+@overload
+def drop_dataset_tag(*, name: str, factory: DatasetFactory, options: Overrides | None = None) -> None: ...
+
+
+def drop_dataset_tag(
+    dataset_uuid: str | None = None,
+    store: StoreLike | None = None,
+    name: str | None = None,
+    *,
+    factory: DatasetFactory | None = None,
+    options: Overrides | None = None,
+) -> None:
+    """Drop a tag. What only this tag kept, the next garbage collection removes.
+
+    Parameters
+    ----------
+    dataset_uuid, store, factory, options
+        As in `tag_dataset`.
+    name : str
+        The tag.
+
+    Raises
+    ------
+    DatasetNotFound
+        If the dataset does not exist.
+    HistoryUnavailable
+        If the dataset has no such tag.
+    InvalidRequest
+        If it is a tag of the cube, which `drop_cube_tag` drops.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import open_store
+    >>> from kartothek_cube.api.dataset import drop_dataset_tag, list_dataset_tags
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset, tag_dataset
+    >>> store = open_store("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "sales", [pd.DataFrame({"UNITS": [3, 4]})])
+    >>> tag_dataset("sales", store, "audit-2024")
+    >>> drop_dataset_tag("sales", store, "audit-2024")
+    >>> len(list_dataset_tags("sales", store))
+    0
+    """
+    with operation("drop_dataset_tag", options):
+        source = dataset_ref(dataset_uuid, store, factory)
+        load_snapshot(source.store, source.uuid)
+        check_store_can_commit(source.store)
+        try:
+            found = known_tag(source.store, source.uuid, str(name))
+        except CorruptDocument:
+            # What such a tag names is unknown, so it keeps every tagged state until it is dropped.
+            source.store.delete(tag_key(source.uuid, str(name)))
+            return
+        if found.seed is not None:
+            raise InvalidRequest(
+                f"Tag {found.name!r} of dataset {source.uuid!r} belongs to its cube: drop_cube_tag drops it. "
+                "Nothing was changed."
+            )
+        remove_tag(source.store, found)
+
+
+def read_dataset_changes(
+    dataset_uuid: str,
+    store: StoreLike,
+    since: AsOf,
+    until: AsOf | None = None,
+    columns: ColumnsByTable = None,
+    predicates: IntoPredicates | None = None,
+    *,
+    on: Columns = None,
+    table: str = SINGLE_TABLE,
+    options: Overrides | None = None,
+) -> pa.RecordBatchReader:
+    """Read the rows of a dataset that came or went between two states.
+
+    The result is the net difference of ``read_table(…, as_of=since)`` and
+    ``read_table(…, as_of=until)``, whatever the commits between them were. Only files that one of
+    the states has and the other has not are read. Null equals null, and NaN equals NaN. See the
+    page *What changed*.
+
+    Parameters
+    ----------
+    dataset_uuid : str
+        The dataset.
+    store : str, path, store or callable
+        The store, in any form that `open_store` takes.
+    since, until : str or datetime
+        The older and the later state: the id of a commit, a tag, or a moment, as ``as_of`` of
+        `read_table`. Without ``until``, the newest state.
+    columns, predicates, table
+        As in `read_table`.
+    on : str or list of str, optional
+        Columns of a key. Rows that went and rows that came with the same key are updates. Of
+        several rows of a key, those in the same partition belong together first.
+    options : optional
+        Settings for this call and for reading its batches, from `options`. Rows beyond
+        ``bytes_in_flight`` wait in a temporary file.
+
+    Returns
+    -------
+    pyarrow.RecordBatchReader
+        The column ``_change_type``, then those of the rows: ``insert`` and ``delete``; with ``on``
+        also ``update_preimage``, each followed by its ``update_postimage``. Columns and types are
+        those of ``until``, or wider where an overwrite has narrowed them; columns that ``since``
+        lacks are null there. No other order is promised.
+
+    Raises
+    ------
+    DatasetNotFound
+        If the dataset does not exist.
+    HistoryUnavailable
+        If history does not reach back to ``since`` or ``until``.
+    InvalidInput, InvalidType
+        If ``until`` comes before ``since``, a column had another type then, or as in `read_table`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import open_store, read_dataset_changes
+    >>> from kartothek_cube.api.dataset import history, store_dataframes_as_dataset
+    >>> from kartothek_cube.api.dataset import update_dataset_from_dataframes
+    >>> store = open_store("hmemory://")
+    >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = store_dataframes_as_dataset(store, "sales", [sales], partition_on=["COUNTRY_CODE"])
+    >>> scope = [{"COUNTRY_CODE": "DE"}]
+    >>> new = sales[:1].assign(UNITS=5)
+    >>> _ = update_dataset_from_dataframes([new], store, "sales", delete_scope=scope)
+    >>> first = history("sales", store)["commit"].iloc[-1]
+    >>> read_dataset_changes("sales", store, first, on="COUNTRY_CODE").read_pandas()
+           _change_type COUNTRY_CODE  UNITS
+    0   update_preimage           DE      3
+    1  update_postimage           DE      5
+    """
+    with operation("read_dataset_changes", options) as op:
+        names, filters = names_of(columns, table, "columns"), parse_predicates(predicates)
+        key = None if on is None else [str(column) for column in as_list(on, "on")]
+        if key == []:
+            raise InvalidInput("on names no column. Give the columns of a key, or leave it out.")
+        first, last = check_since(since), check_as_of(until, "until")
+        source = dataset_ref(dataset_uuid, store, None)
+        before, after = _states(source.store, source.snapshot(), first, last)
+        was = before.schemas.get(table, pa.schema([]))
+        schema = widened(check_table(after, table), dict(zip(was.names, was.types, strict=True)))
+        shown = checked_columns(names, schema, source.uuid)
+        check_change_type(shown, f"Dataset {source.uuid!r}")
+        checked_columns(key, schema, source.uuid)
+        check_predicate_columns(filters, schema, source.uuid)
+        within = [] if key is None else shared_partition_keys(before, after, table, key)
+        read = [*shown, *dict.fromkeys(c for c in (*(key or ()), *within) if c not in shown)]
+        check_same_types(was, schema, {*shown, *(key or ()), *columns_of(filters)}, source.uuid)
+        schemas = {**after.schemas, table: schema}
+        past = with_columns_of(before, schemas, ())
+        present = after if schema.equals(after.schemas[table]) else with_columns_of(after, schemas, ())
+        plans = [
+            changed_files(source.store, snapshot, other, table, read, filters)
+            for snapshot, other in ((past, present), (present, past))
+        ]
+        # Predicates on partition columns differ from file to file.
+        stream = stream_together if filters is None else stream_tables
+        gone, new = (stream(source.store, plan.request, plan.tasks()) for plan in plans)
+        stored = pa.schema([schema.field(c) for c in read])
+        hidden = [c for c in within if c not in shown]
+        buffer = DifferenceBuffer(stored, key, within, current_options().bytes_in_flight // 2, hidden)
+        result = changes_schema(pa.schema([schema.field(c) for c in shown]))
+        differences = _compared(gone, new, buffer) if all(map(len, plans)) else _taken(gone, new, stored)
+        batches = (
+            batch
+            for difference in differences
+            for changes in (difference.updates(result), difference.others(result))
+            for batch in changes.to_batches()
+            if batch.num_rows
+        )
+        return pa.RecordBatchReader.from_batches(result, op.lasting(batches))
+
+
+def _states(store: Store, newest: Snapshot, since: AsOf, until: AsOf | None) -> tuple[Snapshot, Snapshot]:
+    pair = snapshots_between(store, newest, since, until)
+    if pair.order > 0:
+        raise InvalidInput(
+            f"Dataset {newest.uuid!r}: until={until!r} comes before since={since!r}. Exchange them to see the changes."
+        )
+    return pair.before, pair.after
+
+
+Rows: TypeAlias = Generator[pa.Table, None, None]
+
+
+def _taken(before: Rows, after: Rows, schema: pa.Schema) -> Iterator[Difference]:
+    """The rows of only one state: nothing can be equal, so that they need not wait for others."""
+    nothing = schema.empty_table()
+    with closing(before), closing(after):
+        for rows in before:
+            yield Difference(nothing, nothing, rows, nothing)
+        for rows in after:
+            yield Difference(nothing, nothing, nothing, rows)
+
+
+def _compared(before: Rows, after: Rows, buffer: DifferenceBuffer) -> Iterator[Difference]:
+    with buffer, closing(before), closing(after):
+        for rows in before:
+            buffer.add(rows, None)
+        for rows in after:
+            buffer.add(None, rows)
+        yield from buffer.differences()

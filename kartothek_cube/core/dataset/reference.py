@@ -7,21 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kartothek_cube.core.arguments import join_names
 from kartothek_cube.core.metadata.naming import check_uuid, new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.telemetry import name_dataset
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.core.text import join_names
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType
 from kartothek_cube.typing import AsOf, StoreLike
 
 if TYPE_CHECKING:
-    from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
-    from kartothek_cube.core.kartothek.factory import DatasetFactory
-
-__all__ = ["DatasetRef", "dataset_ref", "target_of"]
+    from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,7 @@ def dataset_ref(
     if factory is None and dataset_uuid is not None and store is not None:
         return _named(DatasetRef(open_instrumented(store), _uuid_of(dataset_uuid), None, moment))
     # The classes of kartothek's interface need the code of commits, which a read does without.
-    from kartothek_cube.core.kartothek.factory import DatasetFactory
+    from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 
     if isinstance(factory, DatasetFactory) and dataset_uuid is None and store is None:
         # A past state is not the state that the factory keeps: then only its store and uuid count.

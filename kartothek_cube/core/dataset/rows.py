@@ -10,16 +10,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from kartothek_cube.core.arguments import check_flag
-from kartothek_cube.core.arrow.schema import unify
-from kartothek_cube.core.arrow.types import normal_type
+from kartothek_cube.core.arguments import check_flag, did_you_mean
+from kartothek_cube.core.arrow.types import normal_type, unify
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.dataset.reference import DatasetRef, target_of
 from kartothek_cube.core.expressions.predicates import Predicates, columns_of, is_null, parse_predicates
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.rows.edits import DeleteRows, MergeRows, RowEdit, UpdateRows, Values, WhenMatched
+from kartothek_cube.core.rows.edits import (
+    DeleteRows,
+    MergeRows,
+    RewriteSpec,
+    RowEdit,
+    RowsReport,
+    StoredFile,
+    UpdateRows,
+    Values,
+    WhenMatched,
+    rewrite_spec,
+)
 from kartothek_cube.core.rows.merge import (
     WhenNotMatched,
     check_same_source,
@@ -28,8 +38,6 @@ from kartothek_cube.core.rows.merge import (
     plan_merge,
     with_source_types,
 )
-from kartothek_cube.core.rows.report import RowsReport
-from kartothek_cube.core.rows.rewrite import RewriteSpec, StoredFile, rewrite_spec
 from kartothek_cube.core.rows.run import RowsPlan, StagedRows, check_seed_stays, dry_report, plan_rows, stage_rows
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
@@ -37,11 +45,8 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import labels_of, make_file_plan
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.text import did_you_mean
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
 from kartothek_cube.typing import Columns, IntoItems, IntoPredicates, StoreLike
-
-__all__ = ["delete_rows", "delete_rows_on", "merge_dataset", "merge_dataset_on", "run_rows", "update_rows"]
 
 
 def delete_rows(
@@ -52,6 +57,7 @@ def delete_rows(
     on_conflict: OnConflict = "raise",
     dry_run: bool = False,
     options: Overrides | None = None,
+    executor: Executor = THREADS,
 ) -> RowsReport:
     """Delete the rows that satisfy predicates, in one commit.
 
@@ -77,6 +83,8 @@ def delete_rows(
         Only report what would be done. Files are read as far as the search needs it.
     options : optional
         Settings for this call, from `options`.
+    executor : Executor, optional
+        What runs the work on files, by default threads of this process.
 
     Returns
     -------
@@ -108,24 +116,12 @@ def delete_rows(
     0    20.0            8
     """
     with operation("delete_rows", options):
-        return delete_rows_on(THREADS, dataset_uuid, store, predicates, on_conflict, dry_run)
+        target, parsed = target_of(store, dataset_uuid), _required(predicates, dataset_uuid)
 
+        def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
+            return _plan_where(target.store, base, spec, DeleteRows(parsed), executor)
 
-def delete_rows_on(
-    executor: Executor,
-    dataset_uuid: str,
-    store: StoreLike,
-    predicates: IntoPredicates,
-    on_conflict: OnConflict,
-    dry_run: bool,
-) -> RowsReport:
-    """Delete rows as `delete_rows` does; the executor reads and writes the files."""
-    target, parsed = target_of(store, dataset_uuid), _required(predicates, dataset_uuid)
-
-    def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
-        return _plan_where(target.store, base, spec, DeleteRows(parsed), executor)
-
-    return run_rows(target, plan, on_conflict, dry_run, executor)
+        return run_rows(target, plan, on_conflict, dry_run, executor)
 
 
 def update_rows(
@@ -275,38 +271,23 @@ def merge_dataset(
     2           3      5
     """
     with operation("merge_dataset", options):
-        rules = when_matched, when_not_matched, when_not_matched_by_source
-        return merge_dataset_on(THREADS, data, store, dataset_uuid, on, rules, on_conflict, dry_run)
+        target = target_of(store, dataset_uuid)
+        # A stream can be read only once, so bad arguments are refused before.
+        check_on_conflict(on_conflict)
+        if not check_flag(dry_run, "dry_run"):
+            check_store_can_commit(target.store)
+        first = rewrite_spec(load_snapshot(target.store, target.uuid))
+        rules = merge_rules(first, on, when_matched, when_not_matched, when_not_matched_by_source)
+        with merge_source(data, first, rules) as source:
 
+            def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
+                check_same_source(source.rows.schema, spec, rules)
+                typed = with_source_types(spec, source.rows.schema)
+                edit = MergeRows(source, rules.when_matched, rules.deletes_others, spec.partition_keys)
+                planned = plan_merge(target.store, base, typed, edit, source, rules, THREADS)
+                return replace(planned, source=source.rows) if rules.inserts else planned
 
-def merge_dataset_on(
-    executor: Executor,
-    data: IntoItems,
-    store: StoreLike,
-    dataset_uuid: str,
-    on: Columns,
-    when: tuple[WhenMatched, WhenNotMatched, str | None],
-    on_conflict: OnConflict,
-    dry_run: bool,
-) -> RowsReport:
-    """Merge rows as `merge_dataset` does; the executor reads and writes the files."""
-    target = target_of(store, dataset_uuid)
-    # A stream can be read only once, so bad arguments are refused before.
-    check_on_conflict(on_conflict)
-    if not check_flag(dry_run, "dry_run"):
-        check_store_can_commit(target.store)
-    first = rewrite_spec(load_snapshot(target.store, target.uuid))
-    rules = merge_rules(first, on, *when)
-    with merge_source(data, first, rules) as source:
-
-        def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
-            check_same_source(source.rows.schema, spec, rules)
-            typed = with_source_types(spec, source.rows.schema)
-            edit = MergeRows(source, rules.when_matched, rules.deletes_others, spec.partition_keys)
-            planned = plan_merge(target.store, base, typed, edit, source, rules, executor)
-            return replace(planned, source=source.rows) if rules.inserts else planned
-
-        return run_rows(target, plan, on_conflict, dry_run, executor)
+            return run_rows(target, plan, on_conflict, dry_run, THREADS)
 
 
 def _required(predicates: IntoPredicates, uuid: str) -> Predicates:

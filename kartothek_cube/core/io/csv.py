@@ -19,12 +19,10 @@ import pyarrow.csv as pa_csv
 import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.types import stored_type
-from kartothek_cube.core.io.file_format import CSV_GZIP_SUFFIX, CSV_SUFFIX, FileFormat, as_table, readable
+from kartothek_cube.core.io.formats import CSV_GZIP_SUFFIX, CSV_SUFFIX, FileFormat, as_table, readable
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptData, InvalidType, Unsupported
-
-__all__ = ["SEPARATOR", "CsvFormat", "count_csv_rows", "csv_content", "read_csv_inside"]
 
 SEPARATOR = ";"
 _ROWS = 65_536

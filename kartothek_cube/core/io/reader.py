@@ -1,31 +1,233 @@
-"""Data files of any format: the rows that satisfy predicates, in the types of the dataset."""
+"""Data files of any format: the rows that satisfy predicates, in the types of the dataset.
+
+Clustered Parquet files: the footer says by which columns the rows are sorted or in Z-order.
+
+Figures of a data file from its footer, and the format of a file that takes its place.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby, islice
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby, islice
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
 
-from kartothek_cube.core.expressions.evaluate import clause_on_scalar, filter_table, matching_rows
-from kartothek_cube.core.expressions.predicates import Clause, Predicates, columns_of, resolve_constants
-from kartothek_cube.core.io.file_format import CSV_GZIP_SUFFIX, CSV_SUFFIX, DATA_SUFFIX
+from kartothek_cube.core.expressions.predicates import (
+    Clause,
+    Predicates,
+    clause_on_scalar,
+    columns_of,
+    filter_table,
+    matching_rows,
+    resolve_constants,
+)
+from kartothek_cube.core.io.formats import (
+    CODECS,
+    CSV_GZIP_SUFFIX,
+    CSV_SUFFIX,
+    DATA_SUFFIX,
+    AdaptiveParquetFormat,
+    FileFormat,
+    ParquetFormat,
+    are_small_chunks,
+)
 from kartothek_cube.core.io.parquet import (
+    ParquetSource,
+    column_bounds,
+    column_statistics,
     count_parquet_rows,
+    first_codec,
+    open_file,
     open_parquet_inside,
     read_matching_files,
     read_parquet_inside,
+    unpacked_bytes,
 )
-from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
+from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import InvalidInput
 
-__all__ = ["FileRequest", "TooLarge", "file_rows", "open_rows", "read_rows", "read_together"]
+SortRange: TypeAlias = tuple[tuple[Any, ...], tuple[Any, ...]]
+"""Bounds of a column in sort order: ``(0, value)``, or an end that is beyond all values."""
+
+_FIRST: tuple[Any, ...] = (-1,)
+_NAN: tuple[Any, ...] = (1,)
+_LAST: tuple[Any, ...] = (2,)
+UNKNOWN: SortRange = (_FIRST, _LAST)
+"""The range of a file about which nothing is known."""
+
+_KEY = b"kartothek_cube.clustering"
+# A condition on the column reads whole row groups: in these, 100 rows cost little more than one.
+_GROUP_ROWS = 131_072
+
+
+@dataclass(frozen=True, slots=True)
+class Clustering:
+    """The order of rows that a compaction is asked for.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        Columns inside the files.
+    is_zorder : bool
+        Whether the rows are in the Z-order of the columns, and not sorted by them.
+
+    Examples
+    --------
+    >>> print(Clustering(("SALES_DATE", "PRODUCT_ID")))
+    sorted by SALES_DATE, PRODUCT_ID
+    """
+
+    columns: tuple[str, ...]
+    is_zorder: bool = False
+
+    @property
+    def argument(self) -> str:
+        """The argument that asks for it."""
+        return "zorder_by" if self.is_zorder else "sort_by"
+
+    def __str__(self) -> str:
+        return f"{'in Z-order of' if self.is_zorder else 'sorted by'} {', '.join(self.columns)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMark:
+    """What the footer of a clustered file says.
+
+    Attributes
+    ----------
+    clustering : Clustering
+        The order of its rows.
+    id : str
+        That of the merge: files of one merge do not overlap each other.
+    rows : int
+        The number of rows. A program that copies key-value metadata to other rows copies the mark,
+        too, which then says nothing.
+    has_nan : bool
+        Whether the first column may have NaN, which the footer does not tell.
+    """
+
+    clustering: Clustering
+    id: str
+    rows: int
+    has_nan: bool = True
+
+    def serves(self, wanted: Clustering) -> bool:
+        """Whether the rows of the file are in the wanted order."""
+        mine, asked = self.clustering.columns, wanted.columns
+        if self.clustering.is_zorder or wanted.is_zorder:
+            return self.clustering == wanted
+        return mine[: len(asked)] == asked
+
+    def metadata(self) -> dict[bytes, bytes]:
+        """The key-value metadata of a file."""
+        content = {
+            self.clustering.argument: self.clustering.columns,
+            "id": self.id,
+            "rows": self.rows,
+            "nan": self.has_nan,
+        }
+        return {_KEY: json.dumps(content, ensure_ascii=False).encode()}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteredFormat(FileFormat):
+    """Parquet files with a mark about the order of their rows, which the caller has made.
+
+    ``like`` decides codec and row groups; without a size these have 131,072 rows. It may be another
+    format, which cannot say how rows are ordered: then files are Parquet.
+    """
+
+    like: FileFormat
+    clustering: Clustering
+    id: str
+
+    @property
+    def parquet(self) -> ParquetFormat:
+        """The format of the bytes."""
+        like = self.like if isinstance(self.like, ParquetFormat) else ParquetFormat()
+        return replace(like, chunk_size=like.chunk_size or _GROUP_ROWS)
+
+    @property
+    def file_suffix(self) -> str:
+        return self.parquet.file_suffix
+
+    def encode(self, table: pa.Table) -> pa.Buffer:
+        # Parquet counts the parts of nested columns, whose names are ambiguous.
+        is_plain = not (self.clustering.is_zorder or any(map(pt.is_nested, table.schema.types)))
+        first = table.column(self.clustering.columns[0])
+        has_nan = pt.is_floating(first.type) and bool(pc.any(pc.is_nan(first)).as_py())
+        mark = ClusterMark(self.clustering, self.id, table.num_rows, has_nan)
+        return self.parquet.encode_noted(table, mark.metadata(), self.clustering.columns if is_plain else ())
+
+    def write_stream(self, batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: object) -> int:
+        # Without a mark, which has the number of rows and comes first.
+        return self.parquet.write_stream(batches, schema, sink)
+
+
+def mark_of(source: ParquetSource) -> ClusterMark | None:
+    """The mark of a file; None if it has none, or one of other rows."""
+    found = (source.metadata.metadata or {}).get(_KEY)
+    try:
+        content = None if found is None else json.loads(found)
+    except ValueError:
+        return None
+    if not isinstance(content, dict) or content.get("rows") != source.metadata.num_rows:
+        return None
+    is_zorder = "zorder_by" in content
+    columns = content.get("zorder_by" if is_zorder else "sort_by")
+    if not isinstance(columns, list):
+        return None
+    clustering = Clustering(tuple(map(str, columns)), is_zorder)
+    return ClusterMark(clustering, str(content.get("id")), content["rows"], content.get("nan") is not False)
+
+
+def _range_of(floats: pa.ChunkedArray) -> SortRange:
+    """The bounds of numbers whose statistics are not in the footer, since there is NaN."""
+    ends = pc.min_max(floats.filter(pc.invert(pc.is_nan(floats))))
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    has_nan = pc.any(pc.is_nan(floats)).as_py()
+    last = _LAST if floats.null_count or len(floats) == 0 else _NAN if has_nan else (0, high)
+    return ((0, low) if low is not None else _NAN if has_nan else _LAST), last
+
+
+def sort_range(source: ParquetSource, column: str) -> SortRange:
+    """The bounds of a column in a file, in the order of a clustering: null last, before it NaN."""
+    if column not in source.positions:
+        return _LAST, _LAST
+    data_type = source.schema.field(column).type
+    descriptor = source.metadata.schema.column(source.positions[column][0])
+    if descriptor.path != column:  # nested: these are the statistics of its parts
+        return UNKNOWN
+    groups = range(source.metadata.num_row_groups)
+    chunks = list(chain.from_iterable(source.chunks(groups, {column})))
+    mark, ranges = mark_of(source), list[SortRange]()
+    is_told = mark is not None and not mark.has_nan and mark.clustering.columns[0] == column
+    has_nan = pt.is_floating(data_type) and not is_told
+    for group, chunk in zip(groups, chunks, strict=True):
+        low, high, nullable = column_statistics(chunk, descriptor)
+        stats = chunk.statistics
+        if low is not None and high is not None:
+            # Statistics leave out NaN.
+            ranges.append(((0, low), _LAST if nullable else _NAN if has_nan else (0, high)))
+        elif stats is not None and stats.has_null_count and stats.null_count == chunk.num_values:
+            ranges.append((_LAST, _LAST))
+        elif pt.is_floating(data_type):
+            ranges.append(_range_of(source.read([group], [column]).column(column)))
+        else:
+            return UNKNOWN
+    try:
+        return min((low for low, _ in ranges), default=_LAST), max((high for _, high in ranges), default=_LAST)
+    except TypeError:
+        return UNKNOWN
 
 
 class _Reader(NamedTuple):
@@ -233,7 +435,7 @@ def _tables(
     if request.predicates is not None or request.runtime_filter:
         yield from _matching_tables(store, files, request)
         return
-    from kartothek_cube.core.io._fast.small_files import SmallFileReader  # 3 ms that filtered reads do without
+    from kartothek_cube.core.io.small_files import SmallFileReader  # 3 ms that filtered reads do without
 
     reader = SmallFileReader(store, schema)
     for begin in range(0, len(files), _BATCH_FILES):
@@ -271,3 +473,91 @@ def _matching_tables(
             for key, constants in run:
                 table = read_rows(store, key, request, constants)
                 yield table, [len(table)]
+
+
+FileBounds: TypeAlias = tuple[tuple[Any, Any] | None, ...]
+"""Minimum and maximum of some columns of a file; None where they are unknown."""
+
+# Compressed CSV takes a multiple of its size in memory.
+_TEXT_FACTOR = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FileFigures:
+    """Figures of a file from its footer.
+
+    Attributes
+    ----------
+    rows, size : int
+        Its rows and bytes.
+    unpacked : int
+        Estimated bytes of its rows in memory.
+    codec : str | None
+        The codec of its first column chunk.
+    group_rows : int | None
+        Rows of its first row group, if it has several.
+    bounds : FileBounds
+        Those of the columns that were asked for.
+    mark : ClusterMark | None
+        What its footer says about the order of its rows, if ``sorted_by`` asked for it.
+    range : SortRange
+        The bounds of ``sorted_by``.
+    """
+
+    rows: int
+    size: int
+    unpacked: int
+    codec: str | None = None
+    group_rows: int | None = None
+    bounds: FileBounds = ()
+    mark: ClusterMark | None = None
+    range: SortRange = UNKNOWN
+
+
+def file_figures(
+    store: Store, uuid: str, key: str, dimensions: Sequence[str] = (), sorted_by: str | None = None
+) -> FileFigures:
+    """Read the footer of a file of a dataset, with bounds of some columns; of CSV all rows.
+
+    ``sorted_by`` asks for the mark of a clustered file, and for the range of a column.
+    """
+    if not key.endswith(DATA_SUFFIX):
+        size = store.tail(key, 0)[1]
+        return FileFigures(file_rows(store, key, uuid), size, _TEXT_FACTOR * size, bounds=(None,) * len(dimensions))
+    with open_file(store, key, uuid) as source:
+        metadata = source.metadata
+        groups = range(metadata.num_row_groups)
+        chunks = list(chain.from_iterable(source.chunks(groups, set(source.schema.names))))
+        # 12 bytes: the magic numbers at both ends and the length of the footer.
+        size = sum(c.total_compressed_size for c in chunks) + metadata.serialized_size + 12
+        group_rows = source.rows([0]) if len(groups) > 1 else None
+        bounds = tuple(column_bounds(source, name) for name in dimensions)
+        mark, ends = (None, UNKNOWN) if sorted_by is None else (mark_of(source), sort_range(source, sorted_by))
+        codec = first_codec(source)
+        return FileFigures(metadata.num_rows, size, unpacked_bytes(chunks), codec, group_rows, bounds, mark, ends)
+
+
+def format_like(keys: Sequence[str], figures: Sequence[FileFigures], columns: int, *, adaptive: bool) -> FileFormat:
+    """The format of a file of ``columns`` columns that takes the place of some files.
+
+    In Parquet the codec of the newest of them. ``adaptive``: they belong to a cube, whose format
+    chooses the codec by size.
+    """
+    # CSV cannot hold all types, so one Parquet file among the inputs decides for Parquet.
+    if not any(key.endswith(DATA_SUFFIX) for key in keys):
+        from kartothek_cube.core.io.csv import CsvFormat
+
+        return CsvFormat(compress=keys[-1].endswith(".gz"))
+    newest = next((f for f in reversed(figures) if f.codec is not None), figures[-1])
+    codec = (newest.codec or "SNAPPY").replace("UNCOMPRESSED", "NONE")
+    if codec == "SNAPPY" and adaptive and are_small_chunks(newest.unpacked, columns):
+        # The codec of a small file says nothing.
+        return AdaptiveParquetFormat()
+    return ParquetFormat(codec if codec in CODECS else "SNAPPY")
+
+
+def grouped_like(file_format: FileFormat, figures: FileFigures) -> FileFormat:
+    """The format with row groups of as many rows as the file has."""
+    if figures.group_rows is None or not isinstance(file_format, ParquetFormat):
+        return file_format
+    return replace(file_format, chunk_size=figures.group_rows)

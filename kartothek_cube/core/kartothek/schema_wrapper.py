@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.pandas import is_block, is_frame, is_series, to_frame, to_table
-from kartothek_cube.core.arrow.schema import compatible, normal_schema, ordered, stored_schema, unify
-from kartothek_cube.core.arrow.types import normal_type
+from kartothek_cube.core.arrow.types import compatible, normal_schema, normal_type, ordered, stored_schema, unify
 from kartothek_cube.core.metadata.naming import schema_key
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes, pandas_types, parse_common_metadata
+from kartothek_cube.core.metadata.snapshot import common_metadata_bytes, pandas_types, parse_common_metadata
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound, UnknownColumn
 from kartothek_cube.typing import StoreLike
@@ -20,17 +19,6 @@ from kartothek_cube.typing import StoreLike
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "SchemaWrapper",
-    "empty_dataframe_from_schema",
-    "make_meta",
-    "normalize_column_order",
-    "normalize_type",
-    "read_schema_metadata",
-    "store_schema_metadata",
-    "validate_compatible",
-    "validate_shared_columns",
-]
 
 # Characters: a schema that was merged from thousands of files names all of them.
 _SHOWN_ORIGINS = 200

@@ -1,9 +1,19 @@
-"""Copy of a dataset: the plan of keys and document, and the run, files first, document last."""
+"""Copy of a dataset: the plan of keys and document, and the run, files first, document last.
+
+Tags of a copy: which states come along, and how their objects are written.
+
+Conversion of a dataset's document to the other encoding, safe against concurrent commits.
+
+Deletion of a dataset: the plan, from documents and a listing, and the run, safe to repeat.
+
+Renaming of a dataset: a copy, then the deletion of the original, safe to repeat.
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -12,65 +22,406 @@ from pathlib import Path
 import pyarrow as pa
 
 from kartothek_cube.core.commit.commit import check_store_can_commit
-from kartothek_cube.core.commit.cube_writes import decided_state
-from kartothek_cube.core.io.file_format import check_named_key, file_suffix
-from kartothek_cube.core.maintenance.copied_tags import (
-    CopiedTag,
-    check_tags,
-    moved_tag,
-    put_states,
-    put_tags,
-    tagged_states,
+from kartothek_cube.core.commit.cube_writes import abort_pending, decided_state, settle_committed
+from kartothek_cube.core.io.formats import check_named_key, file_suffix
+from kartothek_cube.core.maintenance.garbage import (
+    is_bookkeeping,
+    is_schema_key,
+    own_folders,
+    remove_temporary_files,
+    temporary_files,
 )
-from kartothek_cube.core.maintenance.delete import is_own_key
-from kartothek_cube.core.maintenance.object_reader import ObjectReader
+from kartothek_cube.core.maintenance.inspection import ObjectReader
 from kartothek_cube.core.metadata.commit_log import (
     COMMITS_KEY,
+    LEDGER_KEY,
+    MOVING_KEY,
     SCHEMA_KEY,
+    TXN_KEY,
     Commit,
     CubeCommit,
+    CubePart,
+    Ledger,
+    chain_of,
     extend_chain,
     fingerprint,
+    ledger_of,
+    pending_mark,
+    records_after,
     stored_chain,
 )
-from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, CubePart, records_after
-from kartothek_cube.core.metadata.document import OWN_PREFIX, STATE_KEYS, Document, render_document
-from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY, StatisticsReference, statistics_key
+from kartothek_cube.core.metadata.document import (
+    OWN_PREFIX,
+    STATE_KEYS,
+    Document,
+    PartitionColumns,
+    empty_partitions,
+    parse_document,
+    render_document,
+)
 from kartothek_cube.core.metadata.history_entry import encode_entry, entry_of, history_key
 from kartothek_cube.core.metadata.naming import (
     check_uuid,
+    document_format,
     document_key,
     index_key,
     is_data_key,
     new_id,
     schema_key,
 )
-from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes, embedded_schemas
-from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.tag import Tag
-from kartothek_cube.core.metadata.txn import TXN_KEY
-from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.metadata.snapshot import Snapshot, common_metadata_bytes, embedded_schemas
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, StatisticsReference, statistics_key
+from kartothek_cube.core.metadata.tag import (
+    Tag,
+    TaggedState,
+    encode_state,
+    encode_tag,
+    moved_state_key,
+    new_state_key,
+    tag_key,
+)
+from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, Executor, map_files, map_in_threads
+from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.runtime.telemetry import record
-from kartothek_cube.core.snapshots.document_store import StoredDocument, document_keys, find_document, put_document
+from kartothek_cube.core.snapshots.documents import (
+    StoredDocument,
+    dataset_exists,
+    document_keys,
+    find_document,
+    find_documents,
+    put_document,
+)
 from kartothek_cube.core.snapshots.loader import Unseen, load_snapshot, needs_ledger, snapshot_of
 from kartothek_cube.core.snapshots.statistics import existing_statistics
+from kartothek_cube.core.snapshots.time_travel import find_tag, list_tags, read_state
 from kartothek_cube.core.stores.contract import Store, Version, VersionMismatch
-from kartothek_cube.errors import AlreadyExists, CommitConflict, CorruptDocument, InvalidInput, KeyNotFound
+from kartothek_cube.errors import (
+    AlreadyExists,
+    CommitConflict,
+    CorruptDocument,
+    InvalidInput,
+    KeyNotFound,
+    ReadOnlyStore,
+)
 
-__all__ = [
-    "CopyPlan",
-    "PreparedCopy",
-    "as_part",
-    "copy_dataset",
-    "copy_files",
-    "copy_snapshot",
-    "plan_copy",
-    "prepare_copy",
-    "publish_copy",
-    "withdraw_copy",
-]
+
+@dataclass(frozen=True, slots=True)
+class CopiedTag:
+    """A tag of a copy, its state, and the tag of the source."""
+
+    tag: Tag
+    document: Document
+    origin: Tag
+
+
+def tagged_states(source: Store, snapshot: Snapshot) -> list[tuple[Tag, Document]]:
+    """The tags of a dataset with their states, which name only index files that exist.
+
+    Raises
+    ------
+    HistoryUnavailable, CorruptDocument
+        If a state is lost, or cannot be read.
+    """
+    tags = list_tags(source, snapshot.uuid)
+    states = map_in_threads(lambda tag: read_state(source, tag.state), tags, store=source)
+
+    def with_present_indices(document: Document) -> Document:
+        # Older states lose their index files first, and can be read without.
+        keys = sorted(document.index_files)
+        present = dict(zip(keys, map_in_threads(source.contains, keys, store=source), strict=True))
+        indices = {c: None if present.get(str(key)) is False else key for c, key in document.indices.items()}
+        return replace(document, indices=indices)
+
+    return [(tag, with_present_indices(document)) for tag, document in zip(tags, states, strict=True)]
+
+
+def moved_tag(tag: Tag, uuid: str, renamed: Mapping[str, str]) -> Tag:
+    """The tag of a copy with this uuid.
+
+    It is one of the dataset alone, unless its whole cube is ``renamed``, uuid by uuid.
+    """
+    if tag.seed is None or any(old not in renamed for old in (tag.seed, *(state.uuid for state in tag.members))):
+        state = replace(tag.state, uuid=uuid, key=new_state_key(uuid, tag.state.commit))
+        return Tag(new_id(), state, datetime.now(UTC))
+
+    def moved(state: TaggedState) -> TaggedState:
+        new = renamed[state.uuid]
+        return replace(state, uuid=new, key=moved_state_key(state.key, new))
+
+    return Tag(tag.id, moved(tag.state), datetime.now(UTC), renamed[tag.seed], tuple(map(moved, tag.members)))
+
+
+def joined_tags(copies: Mapping[str, tuple[CopiedTag, ...]]) -> dict[str, tuple[CopiedTag, ...]]:
+    """The tags of the datasets of a copied cube, with those of the cube as tags of the copy.
+
+    A tag whose seed is not copied stays one of each dataset alone.
+    """
+    every = [copied for tags in copies.values() for copied in tags if copied.origin.seed is not None]
+    wholes = {copied.origin.id: copied.tag for copied in every if not copied.origin.is_share}
+
+    def joined(copied: CopiedTag) -> CopiedTag:
+        whole, is_share = wholes.get(copied.origin.id), copied.origin.is_share
+        if whole is None:
+            return copied
+        states = tuple(other.tag.state for other in every if other.origin.id == copied.origin.id)
+        tag = replace(copied.tag, id=whole.id, seed=whole.state.uuid, members=() if is_share else states)
+        return replace(copied, tag=tag)
+
+    return {name: tuple(map(joined, tags)) for name, tags in copies.items()}
+
+
+def check_tags(store: Store, tags: Iterable[CopiedTag]) -> None:
+    """Refuse to replace the share of a dataset in a tag of another cube."""
+    for copied in tags:
+        name, uuid = copied.tag.name, copied.tag.state.uuid
+        present = find_tag(store, uuid, name)
+        if present is not None and present.seed is not None and copied.tag.seed != present.seed:
+            raise AlreadyExists(
+                f"Tag {name!r} of dataset {uuid!r} in the store {store.name} belongs to its cube, and the copy has one "
+                "of the same name. Drop it first. Nothing was changed."
+            )
+
+
+def put_states(store: Store, tags: Iterable[CopiedTag]) -> None:
+    """Write the states of the tags of a copy."""
+    list(map_in_threads(lambda t: store.put(t.tag.state.key, encode_state(t.document)), list(tags), store=store))
+
+
+def put_tags(store: Store, tags: Iterable[CopiedTag]) -> None:
+    """Write the tags of copies that are visible; those of a cube appear as a whole."""
+
+    def put(tag: Tag) -> None:
+        store.put(tag_key(tag.state.uuid, tag.name), encode_tag(tag))
+
+    every = [copied.tag for copied in tags]
+    # Not before, since the name might belong to a dataset that another process has made meanwhile.
+    for is_share in (True, False):
+        list(map_in_threads(put, [tag for tag in every if tag.is_share == is_share], store=store))
+
+
+def convert_document(store: Store, uuid: str, storage_format: str) -> None:
+    """Convert a dataset's document to this encoding, ``"json"`` or ``"msgpack"``.
+
+    1. The old document gets the entry ``kartothek_cube.moving`` by compare-and-swap: a writer that
+       read it before fails to commit, a writer that reads it now refuses to.
+    2. The new document is written, without the entry.
+    3. The old document is deleted.
+
+    After a crash at any point the dataset can be read, and another call completes the conversion.
+
+    Raises
+    ------
+    DatasetNotFound
+        If the dataset does not exist.
+    InvalidInput
+        If the format is unknown, or cannot encode the metadata.
+    CommitConflict
+        If another process commits or converts at the same time.
+    """
+    msgpack = document_format(storage_format) == "msgpack"
+    check_store_can_commit(store)
+    try:
+        _convert(store, uuid, document_keys(uuid)[msgpack])
+    except VersionMismatch as error:
+        raise CommitConflict(
+            f"Dataset {uuid!r} was changed while its document was being converted to {storage_format}: "
+            f"{error} Call it again."
+        ) from error
+
+
+def _convert(store: Store, uuid: str, key: str) -> None:
+    stored, twin = find_documents(store, uuid)
+    unlocked = without_mark(stored.document)
+    if stored.key == key:
+        # Converted already: clean up after an interrupted conversion or another library.
+        if MOVING_KEY in stored.document.metadata:
+            put_document(store, key, _render(unlocked, key), stored.token)
+        json_key, msgpack_key = document_keys(unlocked.uuid)
+        if key == json_key and store.contains(msgpack_key):
+            store.delete(msgpack_key)
+        return
+    data = _render(unlocked, key)
+    locked = lock_for_move(store, stored, f"{key} {new_id()}")
+    # The version of a stale document that the new one replaces.
+    stale = twin.token if twin is not None else store.get_versioned(key)[1] if store.contains(key) else None
+    token = put_document(store, key, data, stale)
+    # Another process may have completed this conversion, and begun another.
+    if store.changed(stored.key, locked) or store.changed(key, token):
+        raise store.mismatch(stored.key, locked)
+    store.delete(stored.key)
+    # A store cannot delete conditionally: a process that wrote the old key at the last moment has
+    # deleted the new one as a stale twin.
+    if not store.contains(key) and not store.contains(stored.key):
+        put_document(store, key, data, None)
+
+
+def lock_for_move(store: Store, stored: StoredDocument, mark: str) -> Version:
+    """Put a mark into the document that keeps all writers from committing.
+
+    Raises
+    ------
+    VersionMismatch
+        If the document was changed.
+    """
+    marked = replace(stored.document, metadata={**stored.document.metadata, MOVING_KEY: mark})
+    return put_document(store, stored.key, _render(marked, stored.key), stored.token)
+
+
+def without_mark(document: Document) -> Document:
+    """The document without the mark of a conversion or rename."""
+    return replace(document, metadata={k: v for k, v in document.metadata.items() if k != MOVING_KEY})
+
+
+def _render(document: Document, key: str) -> bytes:
+    try:
+        data = render_document(document, msgpack=key.endswith(".zstd"))
+        parse_document(data, key)
+    except (TypeError, ValueError, OverflowError, CorruptDocument) as error:
+        raise InvalidInput(
+            f"The document of dataset {document.uuid!r} cannot be written as {key!r}: {error}"
+        ) from error
+    return data
+
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """The keys of a dataset in the order of their removal.
+
+    ``history`` has history entries and marks of garbage collections. ``kept`` has the files that
+    the dataset names, but that belong to another dataset; they stay. ``pending`` has the entries
+    without which a reader would take a write that has not committed for one that has.
+    ``ledger`` has the uuids of the datasets whose writes the ledger of this one decides.
+    """
+
+    history: tuple[str, ...]
+    garbage: tuple[str, ...]
+    indices: tuple[str, ...]
+    files: tuple[str, ...]
+    schemas: tuple[str, ...]
+    documents: tuple[str, ...]
+    kept: tuple[str, ...]
+    pending: tuple[str, ...] = ()
+    ledger: tuple[str, ...] = ()
+
+    def phases(self) -> tuple[tuple[str, ...], ...]:
+        """Keys that are removed together; a phase begins when the one before is complete."""
+        # The twin in msgpack goes before the JSON document, or it would come into force.
+        documents = [(key,) for key in reversed(self.documents)]
+        return (self.history, self.garbage, self.indices, self.files, self.schemas, *documents, self.pending)
+
+
+def _owner_of(key: str) -> str:
+    """The uuid of the dataset to which a key would belong."""
+    return key.partition("/")[0].partition(".")[0]
+
+
+def is_own_key(key: str, uuid: str) -> bool:
+    """Whether a key has a prefix of this dataset."""
+    return key.startswith((f"{uuid}/", f"{uuid}."))
+
+
+def plan_deletion(
+    uuid: str, documents: Sequence[Document], keys: Sequence[str], others: Iterable[str] = ()
+) -> Deletion:
+    """Plan the deletion of a dataset.
+
+    ``keys`` are those below ``<uuid>/``, ``others`` the uuids of other datasets, whose files stay.
+    """
+    own_documents = document_keys(uuid)
+    indices = set().union(*(d.index_files for d in documents)) - {*own_documents}
+    # Every data file in the folder of an implicit dataset is a partition.
+    implicit = () if all(d.partitions is not None for d in documents) else (key for key in keys if is_data_key(key))
+    files = set().union(implicit, *(d.files for d in documents)) - indices - {*own_documents}
+    tables = {table for d in documents if d.partitions is not None for table in d.partitions.files}
+    folders = own_folders(uuid, tables, keys)
+    inside = {key for key in keys if key.startswith(folders)}
+    schema_keys = {schema_key(uuid, table) for table in tables}
+    schemas = {key for key in inside if key in schema_keys or is_schema_key(key)} - indices - files
+    owners = {*others}
+    kept = {key for key in indices | files if not is_own_key(key, uuid) and _owner_of(key) in owners}
+    marks = [mark for d in documents if (mark := pending_mark(d)) is not None]
+    pending = {history_key(uuid, mark.commit) for mark in marks}
+    history = {key for key in keys if is_bookkeeping(key)} - indices - files - pending
+    return Deletion(
+        history=tuple(sorted(history)),
+        garbage=tuple(sorted(inside - indices - files - schemas - history - pending)),
+        indices=tuple(sorted(indices - kept)),
+        files=tuple(sorted(files - kept)),
+        schemas=tuple(sorted(schemas)),
+        documents=own_documents,
+        kept=tuple(sorted(kept)),
+        pending=tuple(sorted(pending)),
+        ledger=tuple(sorted({u for d in documents for u in (ledger_of(d.metadata) or Ledger()).last})),
+    )
+
+
+def delete_whole_dataset(store: Store, uuid: str, executor: Executor = THREADS) -> Deletion:
+    """Delete a dataset: history, garbage, index files, data files, schema files, documents.
+
+    After an interruption, run it again.
+
+    Raises
+    ------
+    DatasetNotFound
+        If the dataset does not exist.
+    CorruptDocument
+        If the document cannot be read. Nothing is removed then.
+    """
+    plan = find_deletion(store, uuid)
+    abort_pending_in(store, {uuid: plan})
+    run_deletion(store, uuid, plan, executor)
+    return plan
+
+
+def find_deletion(store: Store, uuid: str) -> Deletion:
+    """Plan the deletion of an existing dataset; errors as of `delete_dataset`."""
+    if not store.capabilities.writable:
+        raise ReadOnlyStore(f"The store {store.name} cannot be written to, so dataset {uuid!r} cannot be deleted.")
+    first, twin = find_documents(store, uuid)
+    documents = [first.document] if twin is None else [first.document, twin.document]
+    named = set().union(*(d.index_files | d.files for d in documents))
+    for key in named:
+        check_named_key(key, uuid)
+    keys = store.list(f"{uuid}/", recursive=True).keys
+    owners = sorted({_owner_of(key) for key in named if not is_own_key(key, uuid)})
+    others = [owner for owner in owners if owner and dataset_exists(store, owner)]
+    return plan_deletion(uuid, documents, keys, others)
+
+
+def find_listed_deletion(store: Store, uuid: str) -> Deletion:
+    """Plan the deletion of a dataset with an unreadable document: all of ``<uuid>/`` and documents.
+
+    The files that the document named elsewhere are unknown; they stay.
+    """
+    keys = store.list(f"{uuid}/", recursive=True).keys
+    history = [key for key in keys if is_bookkeeping(key)]
+    schemas = [key for key in keys if is_schema_key(key)]
+    files = sorted({*keys} - {*history} - {*schemas})
+    return Deletion(tuple(history), (), (), tuple(files), tuple(schemas), document_keys(uuid), ())
+
+
+def abort_pending_in(store: Store, plans: Mapping[str, Deletion]) -> None:
+    """Abort the writes that are pending in what is to be deleted: none may commit elsewhere."""
+    for uuid, plan in plans.items():
+        if plan.pending:
+            abort_pending(store, uuid)
+
+
+def run_deletion(store: Store, uuid: str, plan: Deletion, executor: Executor = THREADS) -> None:
+    """Remove the files of the plan, and temporary files that crashed writers left."""
+    # Without the ledger, nobody can tell any more that they have committed.
+    settle_committed(store, plan.ledger)
+    now = datetime.now(UTC)
+    remove_temporary_files(store, temporary_files(store, (f"{uuid}/", f"{uuid}."), now), now)
+    for phase in plan.phases():
+        list(map_files(store.delete, phase, executor=executor, store=store, phase=DELETE_FILES))
+    if plan.kept:
+        examples = ", ".join(plan.kept[:5])
+        _LOGGER.warning("Dataset %r named %d files of other datasets, which stay: %s", uuid, len(plan.kept), examples)
+
 
 _BLOCK = 8 * 2**20
 
@@ -240,7 +591,7 @@ class PreparedCopy:
         return self.plan.commit in [c.id for c in stored_chain(stored, self.key)]
 
 
-def copy_dataset(
+def run_copy(
     source: Store, uuid: str, target: Store, new_uuid: str, *, overwrite: bool = False, executor: Executor = THREADS
 ) -> Snapshot:
     """Copy the newest snapshot of a dataset and return the snapshot of the copy.
@@ -496,3 +847,58 @@ def withdraw_copy(copy: PreparedCopy) -> bool:
         copy.target.store.delete(copy.key)
         return True
     return stored is None or not copy.is_included_in(stored)
+
+
+def run_rename(store: Store, uuid: str, new_uuid: str, renamed: Mapping[str, str] | None = None) -> Snapshot:
+    """Copy a dataset inside its store, then delete the original; return the renamed snapshot.
+
+    If it is one of the datasets of a cube that are ``renamed``, the tags of the cube go with it.
+
+    Raises
+    ------
+    InvalidInput
+        If both names are the same.
+    DatasetNotFound
+        If the dataset does not exist.
+    AlreadyExists
+        If the new name is taken.
+    CommitConflict
+        If the original was changed since it was copied. It stays.
+    """
+    if uuid == check_uuid(new_uuid):
+        raise InvalidInput(f"Cannot rename dataset {uuid!r} to itself.")
+    if not is_nearly_renamed(store, uuid, new_uuid):
+        check_store_can_commit(store)
+        snapshot = load_snapshot(store, uuid)
+        if snapshot.undecided is not None:  # its writer must not commit to a dataset that is gone
+            abort_pending(store, uuid)
+            snapshot = load_snapshot(store, uuid)
+        copied = copy_snapshot(store, snapshot, store, new_uuid, renamed=renamed)
+        state = copied.chain[-1].id if copied.chain else fingerprint(copied.document.partitions)
+        try:
+            # From here on nobody can commit to the original: no commit is lost with it.
+            original = StoredDocument(snapshot.key, snapshot.token, snapshot.document)
+            lock_for_move(store, original, _mark(new_uuid, state))
+        except VersionMismatch as error:
+            raise CommitConflict(
+                f"Dataset {uuid!r} was changed while it was being renamed, so it stays; "
+                f"{new_uuid!r} is a copy of its older state. Delete {new_uuid!r} and rename again."
+            ) from error
+    delete_whole_dataset(store, uuid)
+    return load_snapshot(store, new_uuid)
+
+
+def is_nearly_renamed(store: Store, uuid: str, new_uuid: str) -> bool:
+    """Whether an earlier rename was interrupted after its copy was complete.
+
+    The copy may have later commits.
+    """
+    original, _ = find_documents(store, uuid)
+    copies = [stored.document for key in document_keys(new_uuid) if (stored := find_document(store, key)) is not None]
+    states = [state for d in copies[:1] for state in (*(c.id for c in chain_of(d.metadata)), fingerprint(d.partitions))]
+    return original.document.metadata.get(MOVING_KEY) in [_mark(new_uuid, state) for state in states]
+
+
+def _mark(new_uuid: str, state: str) -> str:
+    """The mark of a renamed original: ``state`` is a commit of the copy, else its fingerprint."""
+    return f"renamed to {new_uuid}: {state}"

@@ -13,27 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import zstandard
 
-from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY, CubeCommit
-from kartothek_cube.core.metadata.document import Document, decompress
-from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY
-from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
-from kartothek_cube.core.metadata.schema_file import embedded_schemas
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.document import Document, PartitionColumns, decompress, empty_partitions
+from kartothek_cube.core.metadata.snapshot import Snapshot, embedded_schemas
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY
 from kartothek_cube.errors import CorruptDocument
-
-__all__ = [
-    "HISTORY_FOLDER",
-    "DocumentHeader",
-    "HistoryEntry",
-    "decode_entry",
-    "document_before",
-    "document_before_all",
-    "encode_entry",
-    "entry_of",
-    "history_key",
-    "is_history_key",
-]
 
 HISTORY_FOLDER = "_history"
 _SUFFIX = ".json.zst"

@@ -10,23 +10,8 @@ from datetime import datetime
 from urllib.parse import quote as _percent_quote
 from urllib.parse import unquote as _percent_unquote
 
-from kartothek_cube.core.io.file_format import DATA_SUFFIX, INDEX_SUFFIX
+from kartothek_cube.core.io.formats import DATA_SUFFIX, INDEX_SUFFIX
 from kartothek_cube.errors import InvalidInput
-
-__all__ = [
-    "SINGLE_TABLE",
-    "check_uuid",
-    "data_key",
-    "document_format",
-    "document_key",
-    "index_key",
-    "is_data_key",
-    "label_of",
-    "new_id",
-    "quote",
-    "schema_key",
-    "unquote",
-]
 
 SINGLE_TABLE = "table"
 DOCUMENT_SUFFIX = ".by-dataset-metadata"

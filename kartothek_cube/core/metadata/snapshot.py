@@ -1,31 +1,196 @@
-"""A dataset at one moment: document, schemas, partition values, loaded indices, version token."""
+"""A dataset at one moment: document, schemas, partition values, loaded indices, version token.
+
+Arrow schemas as bytes and back: ``_common_metadata``, and the schema inside a document.
+
+The columns of a cube in the user metadata of its datasets.
+"""
 
 from __future__ import annotations
 
+import base64
+import io
+import json
+import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pyarrow.types as pt
+import zstandard
 
-from kartothek_cube.core.arrow.column_bounds import has_bounds
-from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one
-from kartothek_cube.core.expressions.evaluate import MANY, can_be_searched, matching_all, matching_ranges
-from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.metadata.commit_log import Commit, chain_of, is_foreign
-from kartothek_cube.core.metadata.cube_writes import CubeMark
-from kartothek_cube.core.metadata.document import Document
-from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY
+from kartothek_cube.core.arrow.bounds import has_bounds
+from kartothek_cube.core.arrow.keys import IntArray, pack_one
+from kartothek_cube.core.arrow.types import normal_schema, stored_schema
+from kartothek_cube.core.expressions.predicates import MANY, Clause, can_be_searched, matching_all, matching_ranges
+from kartothek_cube.core.metadata.commit_log import Commit, CubeMark, chain_of, is_foreign
+from kartothek_cube.core.metadata.document import (
+    Document,
+    PartitionColumns,
+    decompress,
+    empty_partitions,
+    partition_table,
+    partition_type,
+)
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
-from kartothek_cube.core.metadata.partition_values import partition_table, partition_type
-from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
-from kartothek_cube.errors import UnknownColumn
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY
+from kartothek_cube.errors import CorruptDocument, UnknownColumn
 
-__all__ = ["CommitResult", "Snapshot", "Undecided", "make_snapshot", "type_of_column", "with_key_types"]
+
+def common_metadata_bytes(schema: pa.Schema) -> bytes:
+    """The schema file of a table, as kartothek 5.3 and plateau 4.6 can read and update it."""
+    normal = normal_schema(schema)
+    described = normal.with_metadata({b"pandas": json.dumps(_pandas_entry(normal), sort_keys=True).encode()})
+    sink = io.BytesIO()
+    # kartothek compares the children of lists by name, and writes the name that is not compliant.
+    pq.write_metadata(described, sink, version="2.6", coerce_timestamps="us", use_compliant_nested_type=False)
+    return sink.getvalue()
+
+
+def _pandas_entry(schema: pa.Schema) -> dict[str, Any]:
+    columns = []
+    for one in schema:
+        pandas_type, numpy_type, metadata = pandas_types(one.type)
+        entry = {"field_name": one.name, "metadata": metadata, "name": one.name}
+        columns.append({**entry, "numpy_type": numpy_type, "pandas_type": pandas_type})
+    header = {
+        "field_name": None,
+        "metadata": {"encoding": "UTF-8"},
+        "name": None,
+        "numpy_type": "object",
+        "pandas_type": "unicode",
+    }
+    return {
+        "column_indexes": [header],
+        "columns": columns,
+        "creator": {"library": "pyarrow", "version": pa.__version__},
+        "index_columns": [{"kind": "range", "name": None, "start": 0, "step": 1, "stop": 0}],
+        "pandas_version": "1.5.3",
+    }
+
+
+_FIXED = {
+    pa.int64(): ("int64", "int64"),
+    pa.uint64(): ("uint64", "uint64"),
+    pa.float64(): ("float64", "float64"),
+    pa.bool_(): ("bool", "bool"),
+    pa.string(): ("unicode", "object"),
+    pa.binary(): ("bytes", "object"),
+    pa.date32(): ("date", "object"),
+    pa.null(): ("empty", "object"),
+    pa.time64("us"): ("time", "object"),
+    pa.duration("ns"): ("object", "timedelta64[ns]"),
+}
+
+
+def pandas_types(data_type: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
+    """The pandas type, NumPy type and metadata of a column in the ``pandas`` entry of a schema.
+
+    The type has to be in normal form.
+    """
+    if data_type in _FIXED:
+        return (*_FIXED[data_type], None)
+    if pt.is_timestamp(data_type):
+        if data_type.tz is None:
+            return "datetime", "datetime64[ns]", None
+        return "datetimetz", "datetime64[ns]", {"timezone": data_type.tz}
+    if pt.is_decimal(data_type):
+        return "decimal", "object", {"precision": data_type.precision, "scale": data_type.scale}
+    if pt.is_list(data_type):
+        return f"list[{pandas_types(data_type.value_type)[0]}]", "object", None
+    return "object", "object", None
+
+
+def parse_common_metadata(data: bytes, context: str) -> pa.Schema:
+    """The schema of a table from its schema file, in stored types (plain strings, microseconds)."""
+    try:
+        # Some writers keep the row labels of pandas, which are no columns of the table.
+        fields = [f for f in pq.read_schema(pa.BufferReader(data)) if not f.name.startswith("__index_level_")]
+        schema = _distinct(pa.schema(fields))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptDocument(f"The schema file {context} cannot be read: {error}") from error
+    return stored_schema(schema, f" in {context}")
+
+
+def _distinct(schema: pa.Schema) -> pa.Schema:
+    if len({*schema.names}) != len(schema.names):
+        raise ValueError(f"its columns do not have different names: {schema.names}")
+    return schema
+
+
+def is_plain(data: bytes) -> bool:
+    """Whether a schema file has the types that kartothek reads."""
+    # plateau leaves large strings, and lists of ``element``.
+    raw = pq.read_schema(pa.BufferReader(data))
+    plain = normal_schema(stored_schema(raw))
+    return all(_spelled(f.type) == _spelled(plain.field(f.name).type) for f in raw)
+
+
+def _spelled(data_type: pa.DataType) -> str:
+    """A type as text, without the names that Parquet gives to the entries of a map."""
+    return re.sub(r" \('[^']*'\)", "", str(data_type))
+
+
+def embedded_schemas(schemas: Mapping[str, pa.Schema]) -> str:
+    """The schemas of all tables as text: JSON of base64 of compressed Arrow IPC."""
+    packed = {
+        table: base64.b64encode(zstandard.compress(bytes(schema.serialize()))).decode()
+        for table, schema in schemas.items()
+    }
+    return json.dumps(packed)
+
+
+def parse_embedded_schemas(text: str, context: str) -> dict[str, pa.Schema]:
+    """The reverse of `embedded_schemas`."""
+    try:
+        return {
+            table: _distinct(pa.ipc.read_schema(pa.BufferReader(decompress(base64.b64decode(packed)))))
+            for table, packed in json.loads(text).items()
+        }
+    except Exception as error:
+        raise CorruptDocument(f"The schema inside the document {context} cannot be read: {error}") from error
+
+
+KTK_CUBE_METADATA_KEY_IS_SEED: Final = "ktk_cube_is_seed"
+KTK_CUBE_METADATA_DIMENSION_COLUMNS: Final = "ktk_cube_dimension_columns"
+KTK_CUBE_METADATA_PARTITION_COLUMNS: Final = "ktk_cube_partition_columns"
+
+# Written by kartothek's predecessor: read, never written.
+LEGACY_IS_SEED: Final = "klee_is_seed"
+LEGACY_DIMENSION_COLUMNS: Final = "klee_dimension_columns"
+LEGACY_PARTITION_COLUMNS: Final = "klee_partition_columns"
+
+
+class CubeColumns(NamedTuple):
+    """The dimension and partition columns of a cube."""
+
+    dimensions: Sequence[str]
+    partitions: Sequence[str]
+
+    def cell_columns(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of these columns that address a cell, dimensions first."""
+        return tuple(c for c in (*self.dimensions, *self.partitions) if c in names)
+
+
+def cube_columns(metadata: Mapping[str, object]) -> CubeColumns | None:
+    """The columns of the cube that a dataset belongs to; None if it belongs to none."""
+
+    def columns(*keys: str) -> Sequence[str] | None:
+        entries = (metadata.get(key) for key in keys)
+        return next((entry for entry in entries if isinstance(entry, list)), None)
+
+    dimensions = columns(KTK_CUBE_METADATA_DIMENSION_COLUMNS, LEGACY_DIMENSION_COLUMNS)
+    partitions = columns(KTK_CUBE_METADATA_PARTITION_COLUMNS, LEGACY_PARTITION_COLUMNS)
+    return None if dimensions is None else CubeColumns(dimensions, partitions or ())
+
+
+def is_seed_dataset(metadata: Mapping[str, object]) -> bool:
+    """Whether a dataset is the seed of its cube."""
+    return any(metadata.get(key) is True for key in (KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,34 +10,12 @@ from datetime import UTC, datetime
 import msgspec
 import zstandard
 
+from kartothek_cube.core.arguments import did_you_mean, join_names
 from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY
 from kartothek_cube.core.metadata.document import STATE_KEYS, Document, decompress, parse_document, render_document
 from kartothek_cube.core.metadata.naming import new_id, quote, unquote
-from kartothek_cube.core.metadata.schema_file import embedded_schemas
-from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.text import did_you_mean, join_names
+from kartothek_cube.core.metadata.snapshot import Snapshot, embedded_schemas
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType
-
-__all__ = [
-    "TAGS_FOLDER",
-    "Tag",
-    "TaggedState",
-    "check_tag_name",
-    "decode_state",
-    "decode_tag",
-    "encode_state",
-    "encode_tag",
-    "is_state_key",
-    "is_tag_key",
-    "is_tag_object",
-    "may_be_tag",
-    "moved_state_key",
-    "name_of_key",
-    "names_text",
-    "new_state_key",
-    "state_document",
-    "tag_key",
-]
 
 TAGS_FOLDER = "_tags"
 _TAG = re.compile(rf"[^/]+/{TAGS_FOLDER}/[^/]+\.json")

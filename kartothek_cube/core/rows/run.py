@@ -9,35 +9,28 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.sort_keys import take_chunked, take_rows
-from kartothek_cube.core.arrow.spool import Spool
+from kartothek_cube.core.arrow.keys import Spool, take_chunked, take_rows
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.dataset_write import stage_data
-from kartothek_cube.core.expressions.evaluate import Mask
-from kartothek_cube.core.io.parquet_format import AdaptiveParquetFormat
+from kartothek_cube.core.expressions.predicates import Mask
+from kartothek_cube.core.io.formats import AdaptiveParquetFormat
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.rows.edits import RowEdit
-from kartothek_cube.core.rows.report import RowsReport
-from kartothek_cube.core.rows.rewrite import Match, RewriteSpec, StoredFile, find_matches, rewrite_files
+from kartothek_cube.core.rows.edits import (
+    Match,
+    RewriteSpec,
+    RowEdit,
+    RowsReport,
+    StoredFile,
+    find_matches,
+    rewrite_files,
+)
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.arguments import plan_update
 from kartothek_cube.core.write.input_rows import chunk_bytes
+from kartothek_cube.core.write.plan import plan_dataset_update
 from kartothek_cube.core.write.prepare import WriteRequest
-from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.errors import InvalidInput
-
-__all__ = [
-    "RowsPlan",
-    "StagedRows",
-    "check_seed_stays",
-    "dry_report",
-    "new_rows_request",
-    "plan_rows",
-    "stage_rows",
-    "stored_files",
-    "with_all_columns",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +203,7 @@ def new_rows_request(plan: RowsPlan) -> WriteRequest:
     spec = plan.spec
     # As the verbs for cubes and for datasets write new files.
     serializer = None if spec.cube is None else AdaptiveParquetFormat()
-    return plan_update(spec.uuid, plan.base, serializer=serializer, sort_partitions_by=list(spec.sort_columns))
+    return plan_dataset_update(spec.uuid, plan.base, serializer=serializer, sort_partitions_by=list(spec.sort_columns))
 
 
 def with_all_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:

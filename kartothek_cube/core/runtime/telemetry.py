@@ -20,30 +20,20 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from functools import partial
+from importlib import import_module
 from threading import RLock, get_ident
 from typing import Any, TypeAlias, TypeVar, cast
 
-from kartothek_cube.core.runtime.lazy_names import load
-from kartothek_cube.core.runtime.options import Options, Overrides, current_options, use_options
-from kartothek_cube.core.runtime.progress import Bar, Phase, ProgressReporter, require_tqdm
-
-__all__ = [
-    "AnyOperation",
-    "Counts",
-    "NullOperation",
-    "Operation",
-    "OperationRecord",
-    "counting",
-    "current_operation",
-    "is_collecting",
-    "name_commit",
-    "name_dataset",
-    "operation",
-    "progress_reporter",
-    "record",
-    "record_counts",
-    "watch_collections",
-]
+from kartothek_cube.core.runtime.options import (
+    Bar,
+    Options,
+    Overrides,
+    Phase,
+    ProgressReporter,
+    current_options,
+    require_tqdm,
+    use_options,
+)
 
 _THREADS: set[int] = set()
 
@@ -402,7 +392,7 @@ def operation(verb: str, options: Overrides | Options | None, cube: object = Non
     """
     if "pandas" not in sys.modules:
         with suppress(ImportError):
-            load("pandas")  # as Arrow does when it makes its first array, only faster
+            import_module("pandas")  # as Arrow does when it makes its first array, only faster
     with use_options(options) as settings:
         if settings.progress is True:
             require_tqdm()

@@ -1,11 +1,17 @@
 """Scan planning for one table: the secondary indices to load, and the files that may match.
 
 Values and pruning are pure; the last section loads indices and makes the plan.
+
+Arguments of the readers, checked against a snapshot: tables, columns, categoricals.
+
+Pure: no store is called.
+
+Two states of a dataset: the older one as the later sees it, and the files that differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, TypeAlias
@@ -13,50 +19,204 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
-from kartothek_cube.core.arrow.sort_keys import IntArray, take_rows
-from kartothek_cube.core.expressions.evaluate import Mask, matching_all
+from kartothek_cube.core.arguments import did_you_mean
+from kartothek_cube.core.arrow.difference import CHANGE_TYPE
+from kartothek_cube.core.arrow.keys import BoolArray, IntArray, take_rows
+from kartothek_cube.core.arrow.types import common_type, compatible
 from kartothek_cube.core.expressions.predicates import (
     Clause,
+    Mask,
     Predicates,
     accepts_null,
     by_column,
     check_constants,
     columns_of,
+    matching_all,
 )
 from kartothek_cube.core.io.reader import FileRequest
-from kartothek_cube.core.metadata.file_statistics import FileStatistics
-from kartothek_cube.core.metadata.index import SecondaryIndex
-from kartothek_cube.core.metadata.partitions import PartitionColumns
+from kartothek_cube.core.metadata.document import PartitionColumns
+from kartothek_cube.core.metadata.index import SecondaryIndex, keep_labels, merge_indices
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.statistics import FileStatistics
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.scan.arguments import LabelFilter, check_table, checked_columns
-from kartothek_cube.core.snapshots.loader import load_index, remember
+from kartothek_cube.core.snapshots.loader import built_indices, load_index, remember, with_indices
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
+from kartothek_cube.core.snapshots.time_travel import AsOf, check_as_of
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.text import did_you_mean
-from kartothek_cube.errors import UnknownColumn
+from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound, UnknownColumn
 
-__all__ = [
-    "FilePlan",
-    "KeepIndices",
-    "ScanStep",
-    "ScanTask",
-    "check_predicate_columns",
-    "conjunction_masks",
-    "index_mask",
-    "indexed_clauses",
-    "indices_for",
-    "labels_by_key",
-    "labels_of",
-    "load_indices",
-    "make_file_plan",
-    "needed_indices",
-    "partition_mask",
-    "plan_scan",
-    "prune_by_statistics",
-    "rejects_null",
-]
+LabelFilter: TypeAlias = Callable[[str], bool]
+"""Called with the label of a partition: whether to read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupArguments:
+    """The arguments of a read in groups, before they are checked against a snapshot.
+
+    Attributes
+    ----------
+    tables : collection of str, optional
+        Tables to read; None for all.
+    columns, categoricals : object
+        Column names by table, or those of the only table, as the user gave them.
+    predicates : Predicates, optional
+        Only rows that satisfy them.
+    label_filter : callable, optional
+        Called with a label: whether its partition is read.
+    dispatch_by : sequence, optional
+        Columns whose values make groups; None for one group per partition.
+    by_partition_keys : bool
+        Whether to group by the partition keys instead of ``dispatch_by``.
+    """
+
+    tables: Collection[str] | None = None
+    columns: Any = None
+    categoricals: Any = None
+    predicates: Predicates | None = None
+    label_filter: LabelFilter | None = None
+    dispatch_by: Sequence[Any] | None = None
+    by_partition_keys: bool = False
+
+
+def check_table(snapshot: Snapshot, table: object) -> pa.Schema:
+    """The schema of a table.
+
+    Raises
+    ------
+    KeyNotFound
+        If the dataset has no such table.
+    """
+    if not isinstance(table, str) or table not in snapshot.schemas:
+        raise KeyNotFound(f"Dataset {snapshot.uuid!r} has no table {table!r}, only {list(snapshot.tables)}.")
+    return snapshot.schemas[table]
+
+
+def names_of(value: object, table: object, argument: str) -> list[str] | None:
+    """The column names in an argument of `read_table`: a list, or a dict with a list for the table.
+
+    None stays None.
+
+    Raises
+    ------
+    InvalidType
+        If the table is no text, or the columns are neither list nor dict.
+    InvalidInput
+        If the dict is for other tables.
+    """
+    if not isinstance(table, str):
+        raise InvalidType(f"Argument `table` needs to be a string, got {type(table).__name__}.")
+    if isinstance(value, Mapping):
+        if table not in value:
+            raise InvalidInput(
+                f"Provided table {table!r} is not compatible with input from argument {argument}, "
+                f"which is for the tables {sorted(value)}."
+            )
+        value = value[table]
+    return _names(value, argument)
+
+
+def _names(value: object, argument: str) -> list[str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise InvalidType(
+            f"Unknown type encountered for argument {argument}: "
+            f"give a list of column names, not {type(value).__name__}."
+        )
+    return [str(name) for name in value]
+
+
+def names_by_table(value: object, snapshot: Snapshot, argument: str) -> dict[str, list[str]]:
+    """The argument of a reader of several tables: a dict of tables and lists of column names.
+
+    A list is for the only table of the dataset.
+
+    Raises
+    ------
+    InvalidInput
+        If it is neither, a list for several tables, or has tables that the dataset lacks.
+    """
+    if value is None:
+        return {}
+    only = snapshot.tables[0] if len(snapshot.tables) == 1 else None
+    given = {only: value} if only is not None and isinstance(value, list) else value
+    by_table = given if isinstance(given, Mapping) else None
+    unknown = value if by_table is None else sorted(map(str, set(by_table) - set(snapshot.schemas)))
+    if by_table is None or unknown:
+        right = (
+            "a dict of tables and lists of columns" if only is None else f"a list of columns, or {{{only!r}: a list}}"
+        )
+        raise InvalidInput(
+            f"You are trying to read columns from invalid table(s): {argument}={unknown!r}. "
+            f"Give {right}; dataset {snapshot.uuid!r} has the tables {list(snapshot.tables)}."
+        )
+    return {table: names for table, named in by_table.items() if (names := _names(named, argument)) is not None}
+
+
+def checked_columns(names: Sequence[str] | None, schema: pa.Schema, uuid: str) -> tuple[str, ...]:
+    """The columns to return: ``names``, or all columns if it is None.
+
+    Raises
+    ------
+    UnknownColumn
+        If the dataset lacks one.
+    InvalidInput
+        If a column is named twice.
+    """
+    columns = tuple(schema.names) if names is None else tuple(names)
+    unknown = sorted(set(columns) - set(schema.names))
+    if unknown:
+        raise UnknownColumn(
+            f"Columns cannot be found in stored dataframe: {', '.join(unknown)} in dataset {uuid!r}, "
+            f"which has {schema.names}.{did_you_mean(unknown, schema.names)}"
+        )
+    if len(set(columns)) != len(columns):
+        raise InvalidInput(f"A column is asked for twice in dataset {uuid!r}: {list(columns)}.")
+    return columns
+
+
+def checked_categoricals(
+    names: Sequence[str] | None, columns: Sequence[str], schema: pa.Schema, uuid: str
+) -> tuple[str, ...]:
+    """The columns to return as categoricals.
+
+    Raises
+    ------
+    UnknownColumn
+        If one is not among the columns to return.
+    InvalidInput
+        If a column holds lists or structs.
+    """
+    categoricals = tuple(dict.fromkeys(names or ()))
+    unknown = sorted(set(categoricals) - set(columns))
+    if unknown:
+        raise UnknownColumn(
+            f"Columns to return as categoricals that are not among those to return of dataset {uuid!r}: {unknown}. "
+            f"There are {list(columns)}."
+        )
+    nested = [c for c in categoricals if pt.is_nested(schema.field(c).type)]
+    if nested:
+        raise InvalidInput(f"Columns of lists cannot be categoricals: {nested} of dataset {uuid!r}.")
+    return categoricals
+
+
+def checked_label_filter(label_filter: object) -> LabelFilter | None:
+    """The argument ``label_filter``, which is called with labels.
+
+    Raises
+    ------
+    InvalidType
+        If it cannot be called.
+    """
+    if label_filter is not None and not callable(label_filter):
+        raise InvalidType(
+            "label_filter is called with each label and says whether to read it; "
+            f"{type(label_filter).__name__} cannot be called."
+        )
+    return label_filter
+
 
 KeepIndices: TypeAlias = Callable[[Snapshot], object]
 """Takes a snapshot with more indices loaded, to keep them as long as the caller likes."""
@@ -307,3 +467,143 @@ def load_indices(
             remember(store, snapshot.with_indices(small))
         indices.append({column: index for column, (index, _) in of_dataset.items()})
     return indices
+
+
+def check_since(since: object) -> AsOf:
+    """The argument ``since``: the id of a commit, or a moment with its zone.
+
+    Raises
+    ------
+    InvalidType
+        If it is neither.
+    """
+    checked = check_as_of(since, "since")
+    if checked is None:
+        raise InvalidType("since is the id of a commit or a tag (text), or a moment (datetime), not None.")
+    return checked
+
+
+def check_change_type(columns: Collection[str], context: str) -> None:
+    """Raise if rows have a column of the name that tells the kind of a change."""
+    if CHANGE_TYPE in columns:
+        raise InvalidInput(f"{context} has a column {CHANGE_TYPE!r}, which is the name of the kind of a change.")
+
+
+def shared_partition_keys(before: Snapshot, after: Snapshot, table: str, key: Collection[str]) -> list[str]:
+    """The partition keys, without those of ``key``, whose values can be compared in both states."""
+    was, now = before.schemas.get(table, pa.schema([])), after.schemas[table]
+    types = {f.name: f.type for f in was}
+    keys = [c for c in after.partition_keys if c not in key]
+    return [c for c in keys if compatible(types.get(c, pa.null()), now.field(c).type)]
+
+
+def check_same_types(was: pa.Schema, now: pa.Schema, columns: Iterable[str], uuid: str) -> None:
+    """Raise `InvalidInput` for a column that had a type of another family before."""
+    for column in columns:
+        if {column} <= {*was.names} & {*now.names} and not compatible(was.field(column).type, now.field(column).type):
+            raise InvalidInput(
+                f"Column {column!r} of dataset {uuid!r} was {was.field(column).type} then and is "
+                f"{now.field(column).type} now, so their values cannot be compared. Leave the column out."
+            )
+
+
+def widened(now: pa.Schema, was: Mapping[str, pa.DataType]) -> pa.Schema:
+    """The columns with types that also hold the values that they had before, as far as any does.
+
+    An overwrite may have narrowed a type.
+    """
+    types = {f.name: common_type(f.type, was.get(f.name, pa.null())) or f.type for f in now}
+    return pa.schema(types)
+
+
+# --- the older state as the later one sees it -----------------------------------------------------
+
+
+def with_columns_of(before: Snapshot, schemas: Mapping[str, pa.Schema], indexed: Collection[str]) -> Snapshot:
+    """An older state with other columns: those that it lacks are null.
+
+    Of the columns ``indexed``, indices that it lacks are built where they are required.
+    """
+    new = dict.fromkeys({*indexed} - before.indexed_columns, "")
+    document = replace(before.document, indices={**before.document.indices, **new})
+    # Without a version, so that it is never cached.
+    return replace(before, document=document, schemas=schemas, lost=before.lost | new.keys(), token=None)
+
+
+def without_files(snapshot: Snapshot) -> Snapshot:
+    """The same dataset before it had any rows."""
+    nothing = snapshot.partitions.take([])
+    return replace(
+        snapshot,
+        partitions=nothing,
+        values=snapshot.values.slice(0, 0),
+        document=replace(snapshot.document, partitions=nothing),
+        indices={},
+        lost=snapshot.secondary_columns,
+        token=None,
+    )
+
+
+def with_past_indices(store: Store, before: Snapshot, after: Snapshot, columns: Collection[str]) -> Snapshot:
+    """The older state with some indices loaded, of which it has no file any more.
+
+    Only its files that the later state lacks are read.
+    """
+    lost = sorted({*columns} & before.lost & after.secondary_columns - before.indices.keys())
+    if not lost:
+        return before
+    later = with_indices(store, after, lost)
+    gone = is_new(before, after)
+    partitions = before.partitions.take(np.flatnonzero(gone))
+    built = built_indices(store, replace(before, partitions=partitions), lost)
+    kept = before.partitions.labels.filter(pa.array(~gone))
+    return before.with_indices({c: merge_indices([built[c], keep_labels(later.indices[c], kept)]) for c in lost})
+
+
+def is_new(snapshot: Snapshot, other: Snapshot) -> BoolArray:
+    """For each partition whether another state lacks it, or has other files under its label."""
+    places = other.partitions.positions(snapshot.partitions.labels)
+    new: BoolArray = places < 0
+    positions = pa.array(places, mask=new)
+    for table in {*snapshot.partitions.files, *other.partitions.files}:
+        mine, theirs = snapshot.partitions.file_column(table), other.partitions.file_column(table).take(positions)
+        same = pc.or_(pc.fill_null(pc.equal(mine, theirs), False), pc.and_(mine.is_null(), theirs.is_null()))
+        new = new | ~same.to_numpy(zero_copy_only=False)
+    return new
+
+
+# --- the files of one table -----------------------------------------------------------------------
+
+
+def changed_files(
+    store: Store, snapshot: Snapshot, other: Snapshot, table: str, names: Sequence[str], predicates: Predicates | None
+) -> FilePlan:
+    """The files to read of a state that another state does not have."""
+    new, _ = unshared(snapshot.partitions.file_column(table), other.partitions.file_column(table))
+    positions = np.flatnonzero(new)
+    some = replace(
+        snapshot, partitions=snapshot.partitions.take(positions), values=take_rows(snapshot.values, positions)
+    )
+    # The indices are those of all files, so that the cache may keep them.
+    indices = indices_for(store, snapshot, predicates) if len(positions) else {}
+    return plan_scan(some, table, names, predicates, indices)
+
+
+def unshared(texts: pa.Array, others: pa.Array) -> tuple[BoolArray, BoolArray]:
+    """For each text of two columns whether the other column lacks it.
+
+    Examples
+    --------
+    >>> unshared(pa.array(["a", "b"]), pa.array(["a", "c", "d"]))
+    (array([False,  True]), array([False,  True,  True]))
+    """
+    both = min(len(texts), len(others))
+    same = pc.fill_null(pc.equal(texts.slice(0, both), others.slice(0, both)), False)
+    # Most commits add at the end: equal beginnings need no hash table, which takes much longer.
+    begin = pc.index(same, False).as_py()
+    begin = both if begin < 0 else begin
+    places = pc.index_in(texts.slice(begin), value_set=others.slice(begin))
+    mine, theirs = np.zeros(len(texts), dtype=bool), np.arange(len(others)) >= begin
+    mine[begin:] = places.is_null().to_numpy(zero_copy_only=False)
+    theirs[begin + places.drop_null().to_numpy()] = False
+    return mine, theirs

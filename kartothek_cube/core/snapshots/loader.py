@@ -1,46 +1,76 @@
-"""Loads snapshots and secondary indices from a store; snapshots are cached by version."""
+"""Loads snapshots and secondary indices from a store; snapshots are cached by version.
+
+Index files: a secondary index to bytes, and a file to the index, whole or in part.
+
+Secondary indices built from the data files of a snapshot.
+
+States of the past, as a history entry and an older document describe them.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.schema import normal_schema, ordered, stored_schema
+from kartothek_cube.core.arrow.types import normal_schema, ordered, stored_schema
 from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.io.file_format import DATA_SUFFIX, check_named_key
-from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, chain_of, is_foreign
-from kartothek_cube.core.metadata.cube_writes import (
+from kartothek_cube.core.io.formats import DATA_SUFFIX, check_named_key, encode_groups
+from kartothek_cube.core.io.parquet import stream_columns
+from kartothek_cube.core.io.reader import FileRequest, read_rows
+from kartothek_cube.core.metadata.commit_log import (
     LEDGER_KEY,
+    SCHEMA_KEY,
     CubeMark,
     Fate,
+    chain_of,
     fate_of,
+    is_foreign,
     ledger_of,
     pending_mark,
     without_last_commit,
 )
-from kartothek_cube.core.metadata.document import Document
-from kartothek_cube.core.metadata.index import SecondaryIndex, index_from_table, index_type
+from kartothek_cube.core.metadata.document import Document, PartitionColumns, from_mapping
+from kartothek_cube.core.metadata.history_entry import HistoryEntry, decode_entry, history_key
+from kartothek_cube.core.metadata.index import (
+    INDEX_ROWS,
+    LABELS,
+    SecondaryIndex,
+    build_index,
+    distinct_values,
+    grouped,
+    index_from_table,
+    index_type,
+    merge_indices,
+)
 from kartothek_cube.core.metadata.naming import (
     SCHEMA_FILE,
     DecodedKey,
     decode_key,
     document_key,
+    index_key,
     is_data_key,
     label_of,
     schema_key,
 )
-from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
-from kartothek_cube.core.metadata.schema_file import parse_common_metadata, parse_embedded_schemas
-from kartothek_cube.core.metadata.snapshot import Snapshot, Undecided, make_snapshot, type_of_column
-from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.lru_cache import LruCache
-from kartothek_cube.core.snapshots.document_store import StoredDocument, read_document
-from kartothek_cube.core.snapshots.index_file import read_index
+from kartothek_cube.core.metadata.snapshot import (
+    Snapshot,
+    Undecided,
+    make_snapshot,
+    parse_common_metadata,
+    parse_embedded_schemas,
+    type_of_column,
+)
+from kartothek_cube.core.runtime.executor import THREADS, Executor, LruCache, map_files, map_in_threads
+from kartothek_cube.core.runtime.options import Phase
+from kartothek_cube.core.snapshots.documents import StoredDocument, read_document
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import (
     CorruptDocument,
@@ -51,23 +81,142 @@ from kartothek_cube.errors import (
     Unsupported,
 )
 
-__all__ = [
-    "Unseen",
-    "coordinator_document",
-    "find_snapshot",
-    "find_state",
-    "is_current",
-    "is_visible",
-    "load_index",
-    "load_snapshot",
-    "load_state",
-    "needs_ledger",
-    "remember",
-    "resolve_document",
-    "snapshot_of",
-    "state_before",
-    "with_indices",
-]
+# An index of more values is too large to be kept for other comparisons.
+_MANY_VALUES = 1_000_000
+
+
+def index_bytes(index: SecondaryIndex, group_rows: int = INDEX_ROWS) -> memoryview:
+    """The bytes of an index file: distinct values, sorted, each with the list of its labels."""
+    whole = grouped(index)
+    schema = pa.schema([(index.column, index.type), (LABELS, pa.list_(pa.string()))])
+
+    def groups() -> Iterator[pa.Table]:
+        for start in range(0, max(1, len(whole.keys)), group_rows):
+            # The dictionary of a row group has its own labels only.
+            group = whole.slice(start, group_rows).packed()
+            yield pa.table([group.keys, group.lists.dictionary.take(group.lists.indices)], names=schema.names)
+
+    return memoryview(encode_groups(groups(), schema, [index.column]))
+
+
+def read_index(
+    store: Store, key: str, uuid: str, column: str, data_type: pa.DataType, clauses: Sequence[Clause] = ()
+) -> tuple[SecondaryIndex, bool]:
+    """The index of a file, and whether it is whole.
+
+    With ``clauses`` only those row groups are read that may have a matching value.
+    """
+    predicates = (tuple(clauses),) if clauses else None
+    pieces, values, is_whole, is_kept = list[SecondaryIndex](), 0, True, True
+    for table, is_whole in stream_columns(store, key, uuid, predicates, pa.schema([(column, data_type)])):  # noqa: B007
+        pieces.append(index_from_table(table, column, data_type, key))
+        values += len(pieces[-1].keys)
+        if clauses and values > _MANY_VALUES:
+            pieces, is_kept = [merge_indices(pieces).select(clauses).packed()], False
+    index = pieces[0] if len(pieces) == 1 else merge_indices(pieces).compacted()
+    return index, is_whole and is_kept
+
+
+Entries: TypeAlias = dict[tuple[str, tuple[str, ...]], dict[str, pa.Array]]
+"""Distinct values by column, for each file (its key) and the columns that were read of it."""
+
+
+def built_indices(
+    store: Store, base: Snapshot, columns: Sequence[str], cached: Entries | None = None, executor: Executor = THREADS
+) -> dict[str, SecondaryIndex]:
+    """Whole indices on columns of a snapshot, built from its files.
+
+    Files in ``cached`` are not read again; those that are read are added to it.
+    """
+    cached = {} if cached is None else cached
+    tables = {table: tuple(c for c in columns if c in schema.names) for table, schema in base.schemas.items()}
+    labels = base.partitions.labels.to_pylist()
+    files = [
+        (label, table, key)
+        for table in tables
+        if tables[table]
+        for label, key in zip(labels, base.partitions.file_column(table).to_pylist(), strict=True)
+        if key is not None
+    ]
+    new = [(table, key) for _, table, key in files if (key, tables[table]) not in cached]
+    # A partial of a function of the module can be pickled: the executor may be Spark.
+    read = partial(_entries, store, base.uuid, base.schemas, tables)
+    values = map_files(read, new, executor=executor, heavy=True, phase=Phase("index", "files"))
+    cached.update(zip([(key, tables[table]) for table, key in new], values, strict=True))
+    by_column: dict[str, dict[str, list[pa.Array]]] = {c: {} for c in columns}
+    for label, table, key in files:
+        for column, array in cached[key, tables[table]].items():
+            by_column[column].setdefault(label, []).append(array)
+    indices = {}
+    for column, by_label in by_column.items():
+        data_type = index_type(type_of_column(base.schemas, column, base.uuid), column, base.uuid)
+        chunked = {
+            label: pa.chunked_array([array.cast(data_type) for array in arrays], type=data_type)
+            for label, arrays in by_label.items()
+        }
+        indices[column] = build_index(column, data_type, [(pc.unique(c), label) for label, c in chunked.items()])
+    return indices
+
+
+def _entries(
+    store: Store,
+    uuid: str,
+    schemas: Mapping[str, pa.Schema],
+    columns: Mapping[str, Sequence[str]],
+    file: tuple[str, str],
+) -> dict[str, pa.Array]:
+    table, key = file
+    return file_entries(store, uuid, schemas[table], key, columns[table])
+
+
+def file_entries(store: Store, uuid: str, schema: pa.Schema, key: str, columns: Sequence[str]) -> dict[str, pa.Array]:
+    """The distinct values of each column in a file."""
+    rows = read_rows(store, key, FileRequest(uuid, schema, tuple(columns)))
+    return {c: distinct_values(rows.column(c)) for c in columns}
+
+
+# In the key of an index file that was never written.
+_NEVER = datetime(1970, 1, 1)  # noqa: DTZ001 - as in the keys of indices
+
+
+def read_entry(store: Store, uuid: str, commit: str) -> HistoryEntry | None:
+    """The entry of one commit; None if it is not kept.
+
+    Raises
+    ------
+    CorruptDocument
+        If it cannot be read.
+    """
+    key = history_key(uuid, commit)
+    try:
+        entry = decode_entry(store.get(key), key)
+    except KeyNotFound:
+        return None
+    if entry.commit != commit:
+        raise CorruptDocument(f"The history entry {key} says that it is of commit {entry.commit!r}.")
+    return entry
+
+
+def past_snapshot(store: Store, document: Document, key: str, known: Mapping[str, Any]) -> Snapshot:
+    """An older document as a snapshot without a version.
+
+    ``known`` are indices whose files exist.
+    """
+
+    def has_index(column: str) -> bool:
+        index = document.indices[column]
+        if not isinstance(index, str):
+            return index is not None
+        return known.get(column) == index or store.contains(index)
+
+    schemas = parse_embedded_schemas(str(document.metadata.get(SCHEMA_KEY)), document.uuid)
+    columns = list(document.indices)
+    present = map_in_threads(has_index, columns, store=store)
+    lost = frozenset(column for column, is_present in zip(columns, present, strict=True) if not is_present)
+    # An index that was replaced before its file was written has no key.
+    indices = {c: index_key(document.uuid, c, _NEVER) if key is None else key for c, key in document.indices.items()}
+    return replace(make_snapshot(replace(document, indices=indices), key, None, schemas), lost=lost)
+
 
 _CACHE_SIZE = 64
 
@@ -213,7 +362,6 @@ def coordinator_document(store: Store, uuid: str) -> Document | None:
 def state_before(store: Store, stored: StoredDocument, mark: CubeMark, fate: Fate) -> Snapshot | Unseen | None:
     """The state before the write of a pending mark; None if the records do not tell any more."""
     from kartothek_cube.core.metadata.history_entry import document_before
-    from kartothek_cube.core.snapshots.past_state import past_snapshot, read_entry
 
     document, chain = stored.document, chain_of(stored.document.metadata)
     is_overtaken = is_foreign(document.metadata, document.partitions) or chain[-1].id != mark.commit
@@ -330,8 +478,6 @@ def load_index(
     if column in snapshot.indices:
         return snapshot.indices[column], True
     if column in snapshot.lost:
-        from kartothek_cube.core.snapshots.indexing import built_indices
-
         return built_indices(store, snapshot, [column])[column], True
     reference = snapshot.document.indices.get(column)
     if column not in snapshot.document.indices:

@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.column_bounds import joined_bounds, measure_bounds
-from kartothek_cube.core.io.parquet import conform
-from kartothek_cube.core.io.parquet_format import encode_bare
-from kartothek_cube.core.io.parquet_source import ParquetSource, column_statistics, open_file
+from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
+from kartothek_cube.core.io.formats import encode_bare
+from kartothek_cube.core.io.parquet import ParquetSource, column_statistics, conform, open_file
 from kartothek_cube.core.metadata.document import Document
-from kartothek_cube.core.metadata.file_statistics import (
+from kartothek_cube.core.metadata.naming import STATISTICS_FOLDER, new_id
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.statistics import (
     FileStatistics,
     StatisticsReference,
     StoredStatistics,
@@ -26,24 +27,9 @@ from kartothek_cube.core.metadata.file_statistics import (
     reference_of,
     statistics_key,
 )
-from kartothek_cube.core.metadata.naming import STATISTICS_FOLDER, new_id
-from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.lru_cache import LruCache
+from kartothek_cube.core.runtime.executor import LruCache, map_in_threads
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptData, KeyNotFound, Unsupported
-
-__all__ = [
-    "existing_statistics",
-    "extents_of_files",
-    "footer_statistics",
-    "has_lost_statistics",
-    "load_statistics",
-    "read_statistics_file",
-    "reference_without",
-    "statistics_of_files",
-    "written_reference",
-]
 
 # More bytes of statistics are moved from the document to a file. Each commit writes the document.
 _MOST_INSIDE = 32 * 2**10

@@ -1,4 +1,11 @@
-"""Older snapshots: history entries lead back from the newest state, commit by commit."""
+"""Older snapshots: history entries lead back from the newest state, commit by commit.
+
+Tags in a store: found by name, listed, and the states that they name.
+
+The past commits of a dataset: those that history keeps, and those that the chain names.
+
+Making and dropping tags: the state first, then the tag, then a look whether the files stayed.
+"""
 
 from __future__ import annotations
 
@@ -9,34 +16,144 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from kartothek_cube.core.metadata.commit_log import Commit, CubeCommit, fingerprint
-from kartothek_cube.core.metadata.document import Document
+from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, Commit, CubeCommit, fingerprint
+from kartothek_cube.core.metadata.document import OWN_PREFIX, STATE_KEYS, Document
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, document_before_all
+from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.tag import TaggedState, may_be_tag
+from kartothek_cube.core.metadata.tag import (
+    TAGS_FOLDER,
+    Tag,
+    TaggedState,
+    decode_state,
+    decode_tag,
+    encode_state,
+    encode_tag,
+    is_tag_key,
+    may_be_tag,
+    name_of_key,
+    names_text,
+    new_state_key,
+    state_document,
+    tag_key,
+)
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.snapshots.past_state import past_snapshot, read_entry
-from kartothek_cube.core.snapshots.tags import known_tag, list_tags, read_state
-from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.errors import CorruptDocument, HistoryUnavailable, InvalidType
+from kartothek_cube.core.snapshots.documents import compare_and_swap
+from kartothek_cube.core.snapshots.loader import load_snapshot, past_snapshot, read_entry
+from kartothek_cube.core.stores.contract import Store, Version
+from kartothek_cube.errors import AlreadyExists, CorruptDocument, HistoryUnavailable, InvalidType, KeyNotFound
 
-__all__ = [
-    "AsOf",
-    "BeforeCreation",
-    "PastState",
-    "StatePair",
-    "Target",
-    "check_as_of",
-    "foreign_commits",
-    "is_wanted",
-    "known_since",
-    "load_snapshot_as_of",
-    "older_snapshot",
-    "snapshot_at",
-    "snapshots_between",
-    "states",
-]
+
+@dataclass(frozen=True, slots=True)
+class StoredTag:
+    """A tag and the version of its object."""
+
+    tag: Tag
+    version: Version
+
+
+def read_tag(store: Store, uuid: str, name: str) -> StoredTag | None:
+    """The object of a tag, or None; whether it counts is for `find_tag` to say."""
+    key = tag_key(uuid, name)
+    try:
+        data, version = store.get_versioned(key)
+    except KeyNotFound:
+        return None
+    return StoredTag(decode_tag(data, key), version)
+
+
+def find_tag(store: Store, uuid: str, name: str) -> Tag | None:
+    """The tag of a name, or None if there is none.
+
+    A share in a cube's tag counts as long as the seed has that tag: its object is put last, and
+    removed first.
+    """
+    found = read_tag(store, uuid, name)
+    return found.tag if found is not None and _counting(store, [found.tag]) else None
+
+
+def known_tag(store: Store, uuid: str, name: str) -> Tag:
+    """The tag of a name.
+
+    Raises
+    ------
+    HistoryUnavailable
+        If there is none; the message has those that exist.
+    """
+    found = find_tag(store, uuid, name)
+    if found is None:
+        raise HistoryUnavailable(
+            f"Dataset {uuid!r} has no tag {name!r}: {names_text(name, tag_names(store, uuid))} "
+            "`history` lists commits and tags. A time is written as 2024-01-31 or 2024-01-31T12:00."
+        )
+    return found
+
+
+def _counting(store: Store, tags: Sequence[Tag]) -> list[Tag]:
+    """Those of some tags that count."""
+    shares = [tag for tag in tags if tag.is_share]
+    vain = zip(shares, map_in_threads(lambda tag: is_vain(store, tag), shares, store=store), strict=True)
+    ids = {tag.id for tag, is_one in vain if is_one}
+    return [tag for tag in tags if tag.id not in ids]
+
+
+def is_vain(store: Store, share: Tag) -> bool:
+    """Whether the seed does not have the tag to which a share belongs; one call."""
+    try:
+        whole = read_tag(store, str(share.seed), share.name)
+    except CorruptDocument:
+        return False  # unknown, and the state of the share can be read
+    return whole is None or whole.tag.id != share.id
+
+
+def tag_names(store: Store, uuid: str) -> list[str]:
+    """The names of the tags of a dataset; one listing. Shares in vain are among them."""
+    with suppress(KeyNotFound):
+        keys = store.list(f"{uuid}/{TAGS_FOLDER}/").keys
+        return sorted(name_of_key(key) for key in keys if is_tag_key(key))
+    return []
+
+
+def stored_tags(store: Store, keys: Iterable[str]) -> dict[str, Tag | CorruptDocument | None]:
+    """The tags of these keys, read in parallel: an error if unreadable, None if gone."""
+
+    def read(key: str) -> Tag | CorruptDocument | None:
+        try:
+            return decode_tag(store.get(key), key)
+        except KeyNotFound:
+            return None
+        except CorruptDocument as error:
+            return error
+
+    wanted = [key for key in keys if is_tag_key(key)]
+    return dict(zip(wanted, map_in_threads(read, wanted, store=store), strict=True))
+
+
+def list_tags(store: Store, uuid: str) -> list[Tag]:
+    """The tags of a dataset that can be read, by name."""
+    keys = (tag_key(uuid, name) for name in tag_names(store, uuid))
+    tags = [tag for tag in stored_tags(store, keys).values() if isinstance(tag, Tag)]
+    return sorted(_counting(store, tags), key=lambda tag: tag.name)
+
+
+def read_state(store: Store, state: TaggedState) -> Document:
+    """The document of a tagged state.
+
+    Raises
+    ------
+    HistoryUnavailable
+        If the state is not in the store any more.
+    CorruptDocument
+        If it cannot be read.
+    """
+    try:
+        return decode_state(store.get(state.key), state.key)
+    except KeyNotFound:
+        raise HistoryUnavailable(
+            f"Dataset {state.uuid!r}: tag {state.name!r} has lost its state. The tag was dropped meanwhile, "
+            "or the dataset was deleted since."
+        ) from None
+
 
 AsOf: TypeAlias = str | datetime
 """The id of a commit, the name of a tag, or a moment, which is UTC if it has no zone."""
@@ -374,3 +491,229 @@ def older_snapshot(store: Store, newest: Snapshot, document: Document, commit: s
     """An older state of a dataset as a snapshot; without a version, so that it is never cached."""
     snapshot = past_snapshot(store, document, newest.key, newest.document.indices)
     return replace(snapshot, past_commit=commit)
+
+
+@dataclass(frozen=True, slots=True)
+class PastCommit:
+    """What is known of one commit of a dataset.
+
+    Attributes
+    ----------
+    id, parent : str, str | None
+        The commit, and the one before.
+    time : datetime | None
+        The time of the commit in UTC, by the writer's clock.
+    cube : CubeCommit | None
+        The write to a cube that the commit is a part of.
+    added, removed : int | None
+        Numbers of partitions; None once history has expired.
+    kept : bool
+        Whether history has the state after the commit.
+    creates : bool
+        Whether the commit is known to have created the dataset.
+    is_empty : bool
+        Whether the commit is known to have changed nothing.
+    """
+
+    id: str
+    parent: str | None
+    time: datetime | None
+    cube: CubeCommit | None
+    added: int | None = None
+    removed: int | None = None
+    kept: bool = False
+    creates: bool = False
+    is_empty: bool = False
+
+
+def past_commits(store: Store, newest: Snapshot) -> list[PastCommit]:
+    """The known commits of a dataset, newest first."""
+    found: dict[str, PastCommit] = {}
+    # History ends at the first entry that cannot be read.
+    with suppress(CorruptDocument):
+        for state in states(store, newest):
+            if state.commit is None:
+                continue
+            commit = PastCommit(state.commit, state.parent, state.time, state.cube, kept=True)
+            entry = state.entry
+            if entry is not None:
+                commit = replace(
+                    commit,
+                    added=len(entry.added),
+                    removed=len(entry.removed),
+                    creates=entry.before is None,
+                    is_empty=changes_nothing(state, entry),
+                )
+            found[commit.id] = commit
+    # The document's chain of commits reaches further back than the history entries.
+    older = (c for c in reversed(newest.chain) if c.id not in found)
+    return [*found.values(), *(PastCommit(c.id, c.parent, c.time, c.cube) for c in older)]
+
+
+def changes_nothing(state: PastState, entry: HistoryEntry) -> bool:
+    """Whether a commit left all partitions, indices, columns and user metadata as they were."""
+    before, after = entry.before, state.document
+    if before is None or len(entry.added) or len(entry.removed):
+        return False
+    every = {*before.metadata, *after.metadata}
+    keys = {key for key in every if key in (SCHEMA_KEY, *STATE_KEYS) or not key.startswith(OWN_PREFIX)}
+    return (
+        before.partition_keys == after.partition_keys
+        and dict(before.indices) == dict(after.indices)
+        and all(before.metadata.get(key) == after.metadata.get(key) for key in keys)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTag:
+    """A tag that is to be put.
+
+    Attributes
+    ----------
+    tag : Tag
+        The tag.
+    snapshot : Snapshot
+        Its state.
+    origin : Tag | None
+        The tag from which the state was read, if it was one.
+    replaced : Version | None
+        The version of an object of the same name that does not count.
+    """
+
+    tag: Tag
+    snapshot: Snapshot
+    origin: Tag | None
+    replaced: Version | None
+
+
+def tag_state(store: Store, uuid: str, name: str, as_of: AsOf | None) -> Tag:
+    """Give a state of a dataset a name.
+
+    Raises
+    ------
+    AlreadyExists
+        If the dataset has a tag of this name.
+    HistoryUnavailable
+        If history does not reach back to the state, or is removed meanwhile.
+    """
+    replaced = free_place(store, uuid, name)
+    newest = load_snapshot(store, uuid)
+    origin = known_tag(store, uuid, str(as_of)) if may_be_tag(as_of) else None
+    target = as_of if origin is None else origin.state
+    snapshot = newest if target is None else snapshot_at(store, newest, target, only_history=True)
+    plan = plan_tag(store, newest, snapshot, name, origin=origin, replaced=replaced)
+    put_state(store, plan)
+    put_tag(store, plan)
+    try:
+        check_pinned(store, plan)
+    except Exception:
+        remove_tag(store, plan.tag)
+        raise
+    return plan.tag
+
+
+def free_place(store: Store, uuid: str, name: str) -> Version | None:
+    """The version of the object that a new tag replaces, which does not count; mostly None.
+
+    Raises
+    ------
+    AlreadyExists
+        If there is such a tag.
+    """
+    found = read_tag(store, uuid, name)
+    if found is None:
+        return None
+    if find_tag(store, uuid, name) is not None:
+        state = found.tag.state
+        raise AlreadyExists(
+            f"Dataset {uuid!r} has a tag {name!r} already, of commit {state.commit}. Drop it first, or take another "
+            "name. Nothing was changed."
+        )
+    return found.version
+
+
+def plan_tag(
+    store: Store,
+    newest: Snapshot,
+    snapshot: Snapshot,
+    name: str,
+    *,
+    origin: Tag | None = None,
+    replaced: Version | None = None,
+    seed: str | None = None,
+    tagging: str | None = None,
+) -> PlannedTag:
+    """The tag of a snapshot; ``tagging`` is its id, ``seed`` that of its cube."""
+    commit = snapshot.commit
+    time = next((c.time for c in newest.chain if c.id == commit), None)
+    if origin is not None:
+        time = next(state.time for state in (*origin.members, origin.state) if state.uuid == newest.uuid)
+    elif time is None and commit is not None:
+        entry = read_entry(store, newest.uuid, commit)
+        time = None if entry is None else entry.time
+    state = TaggedState(newest.uuid, name, commit, time, new_state_key(newest.uuid, commit))
+    return PlannedTag(Tag(tagging or new_id(), state, datetime.now(UTC), seed), snapshot, origin, replaced)
+
+
+def put_state(store: Store, plan: PlannedTag) -> None:
+    """Write the state of a tag. Without its tag it is garbage."""
+    store.put(plan.tag.state.key, encode_state(state_document(plan.snapshot)))
+
+
+def put_tag(store: Store, plan: PlannedTag) -> None:
+    """Write the tag, if its name is still free.
+
+    Raises
+    ------
+    AlreadyExists
+        If another process has taken the name. The state of the tag is removed again.
+    CommitOutcomeUnknown
+        If the store does not answer.
+    """
+    tag, data = plan.tag, encode_tag(plan.tag)
+    key, context = tag_key(tag.state.uuid, tag.name), f"Tag {tag.name!r} of dataset {tag.state.uuid!r}"
+    # The bytes have an id of this tagging: equal bytes are ours, although the answer was lost.
+    result = compare_and_swap(
+        store, key, data, plan.replaced, is_applied=lambda stored: stored == data, context=context
+    )
+    if not result.applied:
+        store.delete(tag.state.key)
+        raise AlreadyExists(f"{context} was made by another process meanwhile.") from result.error
+
+
+def check_pinned(store: Store, plan: PlannedTag) -> None:
+    """Check, once the tag is in the store, that garbage collection had left its files alone.
+
+    Raises
+    ------
+    HistoryUnavailable
+        If files of the state may be gone.
+    """
+    # Garbage collection reads the documents, removes expired history entries, then lists the tags,
+    # and then removes files that neither of them names. If the state can still be reached here,
+    # the entries that lead to it are removed later, if ever. So the tags are listed later, too,
+    # and this one is among them. If the state is gone, the tags may have been listed before this
+    # one was put, and its files may be removed any moment. The same holds for the document of the
+    # newest state, and for the tag from which the state was read.
+    state, origin = plan.tag.state, plan.origin
+    if origin is not None:
+        if known_tag(store, origin.state.uuid, origin.name).id != origin.id:
+            raise HistoryUnavailable(f"Tag {origin.name!r}, whose state was being tagged, is another one now.")
+        return
+    newest = load_snapshot(store, state.uuid)
+    if state.commit is not None:
+        # Not by a tag, which would be this one.
+        snapshot_at(store, newest, state.commit, only_history=True)
+    elif not newest.has_foreign_commit or fingerprint(newest.partitions) != fingerprint(plan.snapshot.partitions):
+        raise HistoryUnavailable(
+            f"Dataset {state.uuid!r} was changed while its newest state was being tagged. The state was of a writer "
+            "that keeps no history (kartothek, plateau), so it is lost. There is no new tag."
+        )
+
+
+def remove_tag(store: Store, tag: Tag) -> None:
+    """Remove a tag, unless another one has its name by now, and then its state."""
+    found = read_tag(store, tag.state.uuid, tag.name)
+    if found is not None and found.tag.id == tag.id:
+        store.delete(tag_key(tag.state.uuid, tag.name))
+    store.delete(tag.state.key)

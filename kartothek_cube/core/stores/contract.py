@@ -1,31 +1,26 @@
-"""The store contract: a flat space of keys and bytes, with one conditional write."""
+"""The store contract: a flat space of keys and bytes, with one conditional write.
+
+Wrappers of another store: delegation, a read-only view, and counted calls.
+
+Probe whether a server respects conditional puts: some look-alikes of S3 ignore the condition.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from io import BytesIO
 from pathlib import Path
-from typing import IO, BinaryIO, NoReturn, TypeAlias
+from typing import IO, Any, BinaryIO, NoReturn, TypeAlias, TypeVar
 
-from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, KeyNotFound
-
-__all__ = [
-    "Capabilities",
-    "Entry",
-    "Listing",
-    "Store",
-    "Version",
-    "VersionMismatch",
-    "check_key",
-    "check_prefix",
-    "check_spans",
-    "select",
-]
+from kartothek_cube.core.runtime.telemetry import current_operation
+from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, KeyNotFound, ReadOnlyStore
 
 Version: TypeAlias = Hashable
 """The version of the content of one key: opaque, picklable, equal for equal content."""
@@ -341,3 +336,199 @@ def copy_source(source: Source, target: IO[bytes]) -> None:
             shutil.copyfileobj(file, target, 1 << 20)
     else:
         shutil.copyfileobj(source, target, 1 << 20)
+
+
+R = TypeVar("R")
+
+WRITES = frozenset({"put", "put_file", "put_if", "copy", "delete"})
+
+
+class StoreView(Store):
+    """Delegates to another store. Every operation calls `around`, which a subclass may override."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+
+    def around(self, operation: str, key: str, action: Callable[[], R]) -> R:
+        """Run one operation, named as its method, on a key or prefix."""
+        return action()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.inner.capabilities
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def identity(self) -> Hashable:
+        return self.inner.identity
+
+    @property
+    def is_remote(self) -> bool:
+        return self.inner.is_remote
+
+    @property
+    def way_to_commit(self) -> str:
+        return self.inner.way_to_commit
+
+    def get(self, key: str) -> bytes:
+        return self.around("get", key, lambda: self.inner.get(key))
+
+    def get_versioned(self, key: str) -> tuple[bytes, Version]:
+        return self.around("get_versioned", key, lambda: self.inner.get_versioned(key))
+
+    def changed(self, key: str, version: Version) -> bool:
+        return self.around("changed", key, lambda: self.inner.changed(key, version))
+
+    def tail(self, key: str, n: int) -> tuple[Buffer, int]:
+        return self.around("tail", key, lambda: self.inner.tail(key, n))
+
+    def ranges(self, key: str, spans: Sequence[Span]) -> Buffers:
+        return self.around("ranges", key, lambda: self.inner.ranges(key, spans))
+
+    def contains(self, key: str) -> bool:
+        return self.around("contains", key, lambda: self.inner.contains(key))
+
+    def local_path(self, key: str) -> str | None:
+        return self.around("local_path", key, lambda: self.inner.local_path(key))
+
+    def put(self, key: str, data: Data) -> None:
+        self.around("put", key, lambda: self.inner.put(key, data))
+
+    def put_file(self, key: str, source: Source) -> None:
+        self.around("put_file", key, lambda: self.inner.put_file(key, source))
+
+    def put_if(self, key: str, data: Data, version: Version | None) -> Version:
+        return self.around("put_if", key, lambda: self.inner.put_if(key, data, version))
+
+    def copy(self, source: str, target: str) -> None:
+        self.around("copy", target, lambda: self.inner.copy(source, target))
+
+    def delete(self, key: str) -> None:
+        self.around("delete", key, lambda: self.inner.delete(key))
+
+    def list(self, prefix: str = "", recursive: bool = False) -> Listing:
+        return self.around("list", prefix, lambda: self.inner.list(prefix, recursive=recursive))
+
+    def leftovers(self, prefix: str, before: datetime, *, remove: bool = False) -> Entries:
+        operation = "delete" if remove else "leftovers"
+        return self.around(operation, prefix, lambda: self.inner.leftovers(prefix, before, remove=remove))
+
+
+class ReadOnlyView(StoreView):
+    """A read-only view of another store.
+
+    Examples
+    --------
+    >>> from kartothek_cube.core.stores.local import MemoryStore
+    >>> ReadOnlyView(MemoryStore("sales")).capabilities.writable
+    False
+    """
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self.inner.capabilities, writable=False)
+
+    def around(self, operation: str, key: str, action: Callable[[], R]) -> R:
+        if operation in WRITES:
+            check_key(key)
+            raise ReadOnlyStore(f"Store {self.name} was opened for reading only; {operation} of {key!r} is refused.")
+        return super().around(operation, key, action)
+
+
+class InstrumentedStore(StoreView):
+    """Counts the calls of another store for the current operation.
+
+    Verbs wrap the store that they open, so that store classes know nothing of operations and logs.
+    A call counts once, whatever other methods of the store it uses.
+    """
+
+    def around(self, operation: str, key: str, action: Callable[[], R]) -> R:
+        current = current_operation()
+        return action() if current is None else current.store_call(operation, key, action)
+
+    def put_many(self, objects: Objects) -> None:
+        # Each object is a call, and the last one has the time of all.
+        for key, _ in objects[:-1]:
+            self.around("put", key, lambda: None)
+        for key, _ in objects[-1:]:
+            self.around("put", key, lambda: self.inner.put_many(objects))
+
+    def copy(self, source: str, target: str) -> None:
+        self.around("copy", source, lambda: self.inner.copy(source, target))
+
+    def leftovers(self, prefix: str, before: datetime, *, remove: bool = False) -> Entries:
+        # The default has nothing to list, so it is not a call.
+        if type(self.inner).leftovers is Store.leftovers:
+            return self.inner.leftovers(prefix, before, remove=remove)
+        return self.around("leftovers", prefix, lambda: self.inner.leftovers(prefix, before, remove=remove))
+
+    def __repr__(self) -> str:
+        return repr(self.inner)
+
+
+_SUPPORTED: dict[Hashable, bool] = {}
+_LOCKS: dict[Hashable, threading.Lock] = {}
+_ROUNDS = 3
+
+
+class ConditionFailed(Exception):
+    """The server refused a conditional put."""
+
+
+def is_known_to_ignore_conditions(place: Hashable) -> bool:
+    """Whether a probe of this place has shown that its server ignores conditions."""
+    return _SUPPORTED.get(place) is False
+
+
+def supports_conditional_put(
+    place: Hashable, put_if: Callable[[str, bytes, Any], Any], delete: Callable[[str], object]
+) -> bool:
+    """Probe with a temporary object, once per process and place, whether outdated puts are refused.
+
+    Parameters
+    ----------
+    place : Hashable
+        The bucket or container.
+    put_if : Callable
+        Called with key, data and a version that the object must have, or None if it must not exist.
+        Returns the new version, empty if the server has none; raises `ConditionFailed` if refused.
+    delete : Callable
+        Deletes the object of a key.
+    """
+    # One lock per place: a server that does not answer blocks no other. `setdefault` is atomic.
+    with _LOCKS.setdefault(place, threading.Lock()):
+        if place not in _SUPPORTED:
+            # A client repeats a put whose answer was lost, and the repetition is refused although
+            # the put was valid. Such a round proves nothing, so there are three.
+            rounds = (_try_round(put_if, delete) for _ in range(_ROUNDS))
+            _SUPPORTED[place] = next((verdict for verdict in rounds if verdict is not None), False)
+        return _SUPPORTED[place]
+
+
+def _try_round(put_if: Callable[[str, bytes, Any], Any], delete: Callable[[str], object]) -> bool | None:
+    """Create twice, update, update the outdated version; None if a valid put was refused."""
+    import secrets  # loads much, and readers need none
+
+    key = f"kartothek_cube-conditions-{secrets.token_hex(8)}"
+
+    def put(data: bytes, version: Any) -> Any:
+        try:
+            return put_if(key, data, version)
+        except ConditionFailed:
+            return None
+
+    try:
+        # Contents differ, because an ETag of S3 is a hash of the content.
+        created = put(b"1", None)
+        if created is None:
+            return None
+        if not created or put(b"2", None) is not None:
+            return False
+        updated = put(b"3", created)
+        return None if updated is None else put(b"4", created) is None
+    finally:
+        with suppress(Exception):
+            delete(key)

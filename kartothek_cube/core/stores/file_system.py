@@ -16,7 +16,6 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.stores.atomic import digest
 from kartothek_cube.core.stores.contract import (
     Buffer,
     Buffers,
@@ -24,6 +23,7 @@ from kartothek_cube.core.stores.contract import (
     Data,
     Entry,
     Listing,
+    ReadOnlyView,
     Span,
     Store,
     Version,
@@ -32,8 +32,7 @@ from kartothek_cube.core.stores.contract import (
     check_spans,
     select,
 )
-from kartothek_cube.core.stores.local import LocalStore, check_no_settings
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.core.stores.local import LocalStore, check_no_settings, digest
 from kartothek_cube.errors import (
     AtomicityRequired,
     InvalidInput,
@@ -41,8 +40,6 @@ from kartothek_cube.errors import (
     KeyNotFound,
     ReadOnlyStore,
 )
-
-__all__ = ["FileSystemStore", "is_file_system", "open_file_system"]
 
 # The URL schemes of this library that open the same objects, and can commit.
 _BUCKETS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az"}

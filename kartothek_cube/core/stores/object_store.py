@@ -1,26 +1,32 @@
-"""S3, Azure Blob and GCS as stores, through obstore."""
+"""S3, Azure Blob and GCS as stores, through obstore.
+
+Errors of obstore as errors of this library, without credentials in their texts.
+
+Clients of obstore: settings, credentials, endpoints, and the check against forked processes.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import json
 import os
+import re
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeAlias, TypeVar
+from urllib.parse import quote
 
 from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.stores.conditional_put import (
-    ConditionFailed,
-    is_known_to_ignore_conditions,
-    supports_conditional_put,
-)
 from kartothek_cube.core.stores.contract import (
     Buffer,
     Buffers,
     Capabilities,
+    ConditionFailed,
     Data,
     Entries,
     Entry,
@@ -32,19 +38,228 @@ from kartothek_cube.core.stores.contract import (
     check_key,
     check_prefix,
     check_spans,
+    is_known_to_ignore_conditions,
+    supports_conditional_put,
 )
-from kartothek_cube.core.stores.errors import Attempt, explained, has_status, is_panic, not_opened
-from kartothek_cube.core.stores.object_store_client import (
-    Credentials,
-    check_not_forked,
-    connect,
-    custom_endpoint,
-    require_extra,
+from kartothek_cube.core.stores.urls import Kind, Location
+from kartothek_cube.errors import (
+    AtomicityRequired,
+    InvalidInput,
+    InvalidType,
+    KartothekCubeError,
+    KeyNotFound,
+    MissingExtra,
+    ReadOnlyStore,
+    Unsupported,
 )
-from kartothek_cube.core.stores.urls import Location
-from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound
 
-__all__ = ["ObjectStore", "ObjectVersion"]
+_SHORTEST_SECRET = 4
+_MISSING_BUCKET = re.compile(
+    r"<Code>(?:NoSuchBucket|ContainerNotFound)</Code>|<Message>The specified bucket does not exist"
+)
+_SECRET_VARIABLES = re.compile(r"(AWS|AZURE|GOOGLE)_.*(KEY|SECRET|TOKEN|SAS|PASSWORD|CREDENTIALS).*")
+_STATUS = re.compile(r"status code: (\d{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A failed call: operation, key or prefix, and the error to raise for an unmet condition."""
+
+    store: Store
+    operation: str
+    key: str
+    secrets: tuple[str, ...] = field(repr=False)
+    writes: bool = False
+    mismatch: Callable[[], Exception] | None = None
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether obstore panicked; a panic of Rust is a `BaseException` in Python."""
+    return type(error).__name__ == "PanicException"
+
+
+def explained(error: BaseException, attempt: Attempt) -> BaseException:
+    """Return the error to raise: `KeyNotFound`, an `OSError` for the network, others unchanged.
+
+    Raise the result outside of the ``except`` block: the original may contain credentials, and must
+    not become its context.
+    """
+    from obstore import exceptions
+
+    if isinstance(error, KartothekCubeError):
+        return error
+    if attempt.mismatch is not None and isinstance(
+        error, (exceptions.AlreadyExistsError, exceptions.PreconditionError)
+    ):
+        return attempt.mismatch()
+    if isinstance(error, FileNotFoundError) and not _names_missing_bucket(error):
+        return attempt.store.missing(attempt.key)
+    if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)) or has_status(
+        error, 401, 403
+    ):
+        return (ReadOnlyStore if attempt.writes else PermissionError)(
+            f"{_text(error, attempt)} Are the credentials right, and do they allow this?"
+        )
+    if isinstance(error, (exceptions.NotSupportedError, exceptions.InvalidPathError, NotImplementedError)):
+        return Unsupported(_text(error, attempt))
+    if isinstance(error, ValueError):
+        return InvalidInput(_text(error, attempt))
+    if isinstance(error, (exceptions.BaseError, FileNotFoundError)) or is_panic(error):
+        return ConnectionError(_text(error, attempt))
+    return error
+
+
+def not_opened(error: BaseException, name: str, secrets: tuple[str, ...]) -> InvalidInput:
+    """Return the error for a client that could not be made with these credentials and settings."""
+    return InvalidInput(
+        f"Store {name} cannot be opened with these credentials and settings: {redacted(summary(error), secrets)}."
+    )
+
+
+def _names_missing_bucket(error: BaseException) -> bool:
+    text = str(error)
+    status = _STATUS.search(text)
+    # Search in the answer, behind the status: the text before contains the key, which is arbitrary.
+    return status is not None and _MISSING_BUCKET.search(text, status.end()) is not None
+
+
+def has_status(error: BaseException, *statuses: int) -> bool:
+    """Whether an error of obstore is an answer with one of these HTTP status codes."""
+    match = _STATUS.search(str(error))
+    return match is not None and int(match[1]) in statuses
+
+
+def _text(error: BaseException, attempt: Attempt) -> str:
+    reason = redacted(summary(error), attempt.secrets)
+    hint = " The bucket or container does not exist; this library makes none." if _names_missing_bucket(error) else ""
+    return f"Store {attempt.store.name}: {attempt.operation} of {attempt.key!r} failed: {reason}.{hint}"
+
+
+def summary(error: BaseException) -> str:
+    """Return the parts of an error of obstore that contain no credentials.
+
+    Queries of URLs are left out, and answers but for their code and message.
+
+    Examples
+    --------
+    >>> body = "<Error><Code>AccessDenied</Code></Error>"
+    >>> summary(OSError(f"GET https://host/b/k?sig=secret - status code: 403 Forbidden: {body}"))
+    'GET https://host/b/k - status code: 403 Forbidden (AccessDenied)'
+    """
+    text = str(error).partition("\n\nDebug source")[0]
+    head = re.split(r"<\?xml|<Error|<html|\n", text, maxsplit=1)[0]
+    head = re.sub(r"(https?://)(?:[^/\s@]*@)?([^\s?#]*)[?#]?\S*", r"\1\2", head)
+    head = re.sub(r"(status code: \d{3}[^:]*):.*", r"\1", head)
+    head = re.sub(r"(credential provider: \w+):.*", r"\1", head)  # of the user's function
+    parts = [
+        match[1].strip() for match in (re.search(rf"<{tag}>([^<\n]*)", text) for tag in ("Code", "Message")) if match
+    ]
+    return head.strip(" :.-") + (f" ({': '.join(parts)})" if parts else "")
+
+
+def redacted(text: str, secrets: tuple[str, ...]) -> str:
+    """Return a text without these secrets and those of the environment."""
+    from_environment = (value for name, value in os.environ.items() if _SECRET_VARIABLES.fullmatch(name))
+    forms = set[str]()
+    for secret in (*secrets, *from_environment):
+        forms |= {secret, quote(secret, safe="")}
+        # An error may quote a single text of a service account's JSON.
+        if secret.startswith("{"):
+            with contextlib.suppress(ValueError):
+                forms |= {value for value in json.loads(secret).values() if isinstance(value, str)}
+    # The longest first: one secret may contain another.
+    for form in sorted(forms, key=len, reverse=True):
+        if len(form) >= _SHORTEST_SECRET:
+            text = text.replace(form, "***")
+    return text
+
+
+Credentials: TypeAlias = Callable[[], Any]
+
+_CLASSES = {"s3": "S3Store", "azure": "AzureStore", "gcs": "GCSStore"}
+_ENDPOINT_VARIABLES = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "azure": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+    "gcs": ("GOOGLE_BASE_URL",),
+}
+# The default of obstore, 30 seconds for a whole answer, is too short for large files on slow lines.
+_TIMEOUTS = {"timeout": "5min", "read_timeout": "1min"}
+_RETRIES: dict[str, Any] = {"max_retries": 10, "retry_timeout": timedelta(minutes=3)}
+_FIRST_USE: list[int] = []
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """Credentials of a URL as a provider, so that none of the environment are mixed in."""
+
+    values: tuple[tuple[str, str], ...] = field(repr=False)
+
+    def __call__(self) -> dict[str, str | None]:
+        return {**dict(self.values), "expires_at": None}
+
+
+def require_extra(kind: Kind) -> None:
+    """Raise if the client of this kind of store is not installed."""
+    if importlib.util.find_spec("obstore") is None:
+        raise MissingExtra(
+            f"Stores of kind {kind} need the package obstore, which is not installed: "
+            f"pip install 'kartothek-cube[{kind}]'"
+        )
+
+
+def check_not_forked(name: str) -> None:
+    """Remember the first process that uses obstore, and raise in its forked children."""
+    # Threads of obstore do not survive a fork, so every call of a child would hang for ever.
+    if not _FIRST_USE:
+        _FIRST_USE.append(os.getpid())
+    if _FIRST_USE[0] != os.getpid():
+        raise Unsupported(
+            f"Store {name} cannot be used here: this process was forked after its parent had used an object store, "
+            "and obstore would hang. Start processes by spawn or forkserver, or fork before the first use of an "
+            "object store."
+        )
+
+
+def connect(location: Location, credentials: Credentials | None) -> Any:
+    """Make a client. What location and credentials omit is read from the environment."""
+    make = getattr(importlib.import_module("obstore.store"), _CLASSES[location.kind])
+    # The endpoint of an emulator of GCS is part of the service account.
+    # Without a provider the client searches the environment; that of GCS takes the configured key.
+    if credentials is None and location.secrets and location.kind != "gcs":
+        credentials = _Fixed(location.secrets)
+    insecure = (custom_endpoint(location) or "").startswith("http://") or any(
+        '"http://' in secret for _, secret in location.secrets
+    )
+    return make(
+        location.bucket,
+        prefix=location.prefix or None,
+        config={name: value for name, value in _config(location).items() if value is not None},
+        client_options={**_TIMEOUTS, "allow_http": True} if insecure else dict(_TIMEOUTS),
+        retry_config=_RETRIES,
+        **({} if credentials is None else {"credential_provider": credentials}),
+    )
+
+
+def custom_endpoint(location: Location) -> str | None:
+    """Return the server that is not the provider's own, from the location or the environment."""
+    variables = (os.environ.get(name) for name in _ENDPOINT_VARIABLES[location.kind])
+    return location.endpoint or next(filter(None, variables), None)
+
+
+def _config(location: Location) -> dict[str, Any]:
+    if location.kind == "azure":
+        return {"endpoint": location.endpoint, "account_name": location.account}
+    if location.kind == "gcs":
+        return {"base_url": location.endpoint, **dict(location.secrets)}
+    return {
+        "conditional_put": "etag",
+        # Every server can delete key by key; not all can delete in bulk.
+        "disable_bulk_delete": True,
+        "endpoint": location.endpoint,
+        "region": location.region,
+        "virtual_hosted_style_request": False if location.endpoint else None,
+    }
+
 
 R = TypeVar("R")
 

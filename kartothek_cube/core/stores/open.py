@@ -15,25 +15,14 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 from urllib.parse import unquote
 
-from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.contract import InstrumentedStore, ReadOnlyView, Store
 from kartothek_cube.core.stores.local import LocalStore, check_no_settings
-from kartothek_cube.core.stores.wrappers import InstrumentedStore, ReadOnlyView, StoreView
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, Unsupported
 from kartothek_cube.typing import StoreLike
 
 if TYPE_CHECKING:
     from kartothek_cube.core.stores.urls import StoreUrl
 
-__all__ = [
-    "InstrumentedStore",
-    "LocalStore",
-    "ReadOnlyView",
-    "StoreFactory",
-    "StoreView",
-    "open_instrumented",
-    "open_store",
-    "store_factory",
-]
 
 _LOCAL_SETTINGS = ("fsync", "lock", "perm")
 _OBJECT_SETTINGS = ("check_conditions", "credentials", "endpoint", "region")
@@ -108,7 +97,7 @@ def open_store(x: StoreLike, **settings: Unpack[StoreSettings]) -> Store:
     """
     unknown = sorted(settings.keys() - set(_SETTINGS))
     if unknown:
-        from kartothek_cube.core.text import did_you_mean
+        from kartothek_cube.core.arguments import did_you_mean
 
         hint = did_you_mean(unknown, _SETTINGS)
         raise InvalidInput(f"Unknown store settings {unknown}; there are {_SETTINGS}.{hint}")
@@ -234,7 +223,7 @@ def _open_parsed(url: StoreUrl, settings: dict[str, Any]) -> Store:
     if url.wrappers == ("readonly",):
         return ReadOnlyView(_open_parsed(StoreUrl(url.scheme, url.path), settings))
     if url.scheme in MEMORY_SCHEMES:
-        from kartothek_cube.core.stores.memory import MemoryStore
+        from kartothek_cube.core.stores.local import MemoryStore
 
         check_no_settings(settings, "a memory store")
         if url.wrappers:
@@ -248,8 +237,8 @@ def _open_parsed(url: StoreUrl, settings: dict[str, Any]) -> Store:
 def _open_with_storefact(url: str, settings: dict[str, Any]) -> Store:
     import storefact
 
+    from kartothek_cube.core.arguments import did_you_mean
     from kartothek_cube.core.stores.key_value import adapt
-    from kartothek_cube.core.text import did_you_mean
 
     scheme = url.partition("://")[0]
     missing = ""
@@ -276,8 +265,8 @@ def _open_with_storefact(url: str, settings: dict[str, Any]) -> Store:
 
 
 def _open_with_fsspec(url: str, settings: dict[str, Any]) -> Store:
-    from kartothek_cube.core.stores.errors import redacted
     from kartothek_cube.core.stores.file_system import open_file_system
+    from kartothek_cube.core.stores.object_store import redacted
 
     _check_none_of(settings, _OBJECT_SETTINGS, "object stores given by URL")
     kind = re.split("::|://", url)[0]

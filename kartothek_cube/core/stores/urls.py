@@ -11,24 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from kartothek_cube.core.stores.atomic import ON_WINDOWS
 from kartothek_cube.core.stores.contract import check_key
+from kartothek_cube.core.stores.local import ON_WINDOWS
 from kartothek_cube.errors import InvalidInput
-
-__all__ = [
-    "LOCAL_SCHEMES",
-    "MEMORY_SCHEMES",
-    "OBJECT_SCHEMES",
-    "Kind",
-    "Location",
-    "StoreUrl",
-    "fsspec_url",
-    "looks_like_url",
-    "names_object_store",
-    "parse_location",
-    "parse_url",
-    "scheme_of",
-]
 
 Kind: TypeAlias = Literal["s3", "azure", "gcs"]
 

@@ -14,19 +14,6 @@ from kartothek_cube.core.metadata.naming import SINGLE_TABLE, new_id
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType
 
-__all__ = [
-    "InputPartition",
-    "as_items",
-    "as_rows",
-    "chunk_bytes",
-    "elements_in",
-    "is_lazy",
-    "is_stream",
-    "open_stream",
-    "repeated",
-    "stream_blocks",
-]
-
 _MEMBERS = {"data", "label", "indices", "metadata"}
 
 

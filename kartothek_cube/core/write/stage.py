@@ -1,4 +1,7 @@
-"""Staging: partitions are encoded and put under new keys, invisible until a commit names them."""
+"""Staging: partitions are encoded and put under new keys, invisible until a commit names them.
+
+The rows of a partition before staging, and the receipt of a staged file. Pure values.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,67 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.column_bounds import joined_bounds, measure_bounds
-from kartothek_cube.core.arrow.schema import ordered
-from kartothek_cube.core.io.file_format import FileFormat
-from kartothek_cube.core.io.parquet_format import ParquetFormat
-from kartothek_cube.core.metadata.file_statistics import StatisticsOfFile, make_statistics
+from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
+from kartothek_cube.core.arrow.types import ordered
+from kartothek_cube.core.io.formats import FileFormat, ParquetFormat
+from kartothek_cube.core.metadata.document import partition_type
 from kartothek_cube.core.metadata.index import distinct_values
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, data_key, new_id
-from kartothek_cube.core.metadata.partition_values import partition_type
+from kartothek_cube.core.metadata.statistics import StatisticsOfFile, make_statistics
 from kartothek_cube.core.runtime.executor import map_in_threads, thread_count
-from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Phase, current_options
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Data, Store, VersionMismatch
-from kartothek_cube.core.write.receipt import PartitionRows, Receipt, index_entries
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRows:
+    """Rows of one physical partition; ``values`` has partition columns, ``table`` the others."""
+
+    values: Mapping[str, Any]
+    label: str
+    table: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a commit needs to know of a staged file (Delta: ``AddFile``; Iceberg: ``DataFile``).
+
+    ``schema`` includes the partition columns. ``entries`` has the distinct values of each indexed
+    column. ``low`` and ``high`` are the sort columns of the first and the last row. ``staged`` is
+    a time (UTC) right before the file was written: the file is not older. ``statistics`` are those
+    of the rows, if they were asked for. Receipts of one label with different tables make one
+    partition.
+    """
+
+    dataset: str
+    label: str
+    key: str
+    values: Mapping[str, Any]
+    rows: int
+    size: int
+    schema: pa.Schema
+    entries: Mapping[str, pa.Array]
+    low: tuple[Any, ...] = ()
+    high: tuple[Any, ...] = ()
+    table: str = SINGLE_TABLE
+    staged: datetime = field(default_factory=lambda: datetime.now(UTC))
+    statistics: StatisticsOfFile | None = None
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        # A receipt that an older version pickled has no statistics. If it has no time, either, the
+        # file may be of any age.
+        newer = (_LONG_AGO, None)[len(state) - len(self.__slots__) :] if len(state) < len(self.__slots__) else ()
+        for name, value in zip(self.__slots__, (*state, *newer), strict=True):
+            object.__setattr__(self, name, value)
+
+
+def index_entries(rows: PartitionRows, columns: Sequence[str]) -> dict[str, pa.Array]:
+    """The distinct values that the rows have in each indexed column."""
+    return {c: distinct_values(rows.table.column(c)) for c in columns if c in rows.table.column_names}
+
 
 # Characters of a user's label that a new key repeats: file systems allow 255 per path segment.
 _READABLE = 200
@@ -43,18 +93,6 @@ _BUNDLE_FILES, _BUNDLE_BYTES, _LEAST_TASKS = 64, 4 * 2**20, 2
 _SAMPLE = 131_072
 
 T = TypeVar("T")
-
-__all__ = [
-    "Drained",
-    "StageRequest",
-    "Staging",
-    "bounded_groups",
-    "dataset_schema",
-    "stage_part",
-    "stage_parts",
-    "stage_stream",
-    "stage_together",
-]
 
 
 @dataclass(frozen=True, slots=True)

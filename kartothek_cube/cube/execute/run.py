@@ -2,51 +2,231 @@
 
 Small partitions are read and joined in batches: the fixed cost of each is higher than that of its
 rows.
+
+The order of a query's rows: sorted parts merged, each payload column copied once.
+
+The number of rows of a plan: from statistics where they suffice, else from footers and cells.
+
+The rows of a query that came, went or changed between two states, partition by partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import chain, groupby, islice, pairwise
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, chain, compress, groupby, islice, pairwise
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.grouping import AMPLIFICATION_LIMIT, Spill, split_groups
-from kartothek_cube.core.arrow.sort_keys import IntArray
-from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.io.reader import TooLarge
-from kartothek_cube.core.runtime.executor import SizeEstimate, map_batches
-from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.arrow.difference import Difference, DifferenceBuffer, changes_schema, row_difference
+from kartothek_cube.core.arrow.keys import (
+    AMPLIFICATION_LIMIT,
+    IntArray,
+    Positions,
+    Spill,
+    pack,
+    position_type,
+    scratch,
+    split_groups,
+)
+from kartothek_cube.core.expressions.predicates import Bounds, Clause, Mask
+from kartothek_cube.core.io.reader import FileRequest, TooLarge, file_rows, read_rows
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.runtime.executor import SizeEstimate, map_batches, map_in_threads, thread_count
+from kartothek_cube.core.runtime.options import Phase, current_options
+from kartothek_cube.core.scan.execute import read_batch
+from kartothek_cube.core.scan.plan import FilePlan, ScanTask
+from kartothek_cube.core.snapshots.statistics import extents_of_files, statistics_of_files
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, RowSelection, join_cells, newest_rows
-from kartothek_cube.cube.execute.partition_loader import (
+from kartothek_cube.cube.cube import Cube, visible_columns
+from kartothek_cube.cube.execute.load import (
+    BuildSide,
+    JoinedRows,
     PartitionLoader,
+    RowSelection,
+    TakeIndices,
     clauses_of,
     is_ordered,
     is_shared,
+    join_cells,
+    newest_rows,
     ordered_rows,
+    rows_at,
     sorted_by_cell,
+    take_indices,
 )
-from kartothek_cube.cube.execute.row_order import concat_sorted
-from kartothek_cube.cube.query.groups import DatasetFiles, Group, GroupContext, GroupPartition
 from kartothek_cube.cube.query.intention import DatasetRole
-from kartothek_cube.cube.query.plan import QueryPlan
+from kartothek_cube.cube.query.plan import (
+    DatasetFiles,
+    Group,
+    GroupContext,
+    GroupPartition,
+    QueryPlan,
+    StatePlan,
+    changed_pairs,
+    select_groups,
+)
 
-__all__ = [
-    "BatchLoader",
-    "JoinedBatch",
-    "grouped_tables",
-    "iter_groups",
-    "load_ahead",
-    "shares_seed_files",
-    "whole_table",
-]
+# A table of all possible keys takes less memory than sorting up to this multiple of the keys.
+_SPARSE = 8
+
+# --- the rows of several partitions in one order --------------------------------------------------
+
+
+def concat_sorted(parts: Iterable[JoinedRows], schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
+    """The rows of all parts ordered by some columns; equal rows in the order of the parts."""
+    filled, keys = [part for part in parts if part.rows], pa.schema([schema.field(c) for c in columns])
+    order = merged_order(pack(list(map_in_threads(lambda part: part.table(keys), filled)), columns))
+    if isinstance(order, list):
+        tables = list(map_in_threads(lambda part: part.table(schema), [filled[i] for i in order]))
+        return pa.concat_tables(tables) if tables else schema.empty_table()
+    copies = _column_copies([part.with_constants(schema) for part in filled], schema, pa.array(order))
+    # The source of a column is freed once the column is copied: nothing else may refer to it.
+    del filled, parts
+    copies.reverse()
+    lazily = (copies.pop() for _ in range(len(copies)))
+    return pa.table(list(map_in_threads(lambda copy: copy(), lazily)), schema=schema)
+
+
+def merged_order(keys: Sequence[IntArray]) -> list[int] | Positions:
+    """The order that sorts several arrays: of whole arrays if that is enough, else of all values.
+
+    The order is stable. Values are not negative.
+    """
+    filled = [i for i, values in enumerate(keys) if len(values)]
+    if all(bool((keys[i][1:] >= keys[i][:-1]).all()) for i in filled):
+        runs = sorted(filled, key=lambda i: (int(keys[i][0]), i))
+        if all(keys[a][-1] < keys[b][0] or (keys[a][-1] == keys[b][0] and a < b) for a, b in pairwise(runs)):
+            return runs
+    order = _dense_order(keys)
+    return np.argsort(np.concatenate(keys), kind="stable") if order is None else order
+
+
+def _dense_order(keys: Sequence[IntArray]) -> Positions | None:
+    """The order of distinct values that are dense enough for a table of all possible values."""
+    rows, span = sum(map(len, keys)), 1 + max(int(values.max()) for values in keys if len(values))
+    if span > _SPARSE * rows:
+        return None
+    # One pass to fill the table and one to read it, instead of a sort.
+    places: Positions = scratch(span, position_type(rows))
+    places.fill(-1)
+    begin = 0
+    for values in keys:
+        places[values] = np.arange(begin, begin + len(values), dtype=places.dtype)
+        begin += len(values)
+    order = places[places >= 0]
+    return order if len(order) == rows else None
+
+
+def _column_copies(
+    parts: Sequence[JoinedRows], schema: pa.Schema, order: pa.Array
+) -> list[Callable[[], pa.ChunkedArray | pa.Array]]:
+    """A function for each column that copies it from all parts in this order."""
+    # All parts have the same datasets.
+    numbers, owners = range(len(parts[0].parts)), parts[0].owners
+    sources = list(map_in_threads(lambda number: _source(parts, number, order), numbers))
+
+    def copy(field: pa.Field) -> Callable[[], pa.ChunkedArray | pa.Array]:
+        if field.name not in owners:
+            return partial(pa.nulls, len(order), field.type)
+        table, indices = sources[owners[field.name]]
+        return partial(rows_at, table.column(field.name), indices)
+
+    return [copy(field) for field in schema]
+
+
+def _source(parts: Sequence[JoinedRows], number: int, order: pa.Array) -> tuple[pa.Table, TakeIndices]:
+    """The rows of one dataset of all parts, and their indices in the order of the result."""
+    selections = [part.parts[number] for part in parts]
+    tables = [selection.table for selection in selections]
+    shared = all(table is tables[0] for table in tables)
+    table = tables[0] if shared else pa.concat_tables(tables)
+    if not shared and all(selection.positions is None for selection in selections):
+        return table, TakeIndices(order, None)
+    width = position_type(len(table))
+
+    def positions_in_table(selection: RowSelection, begin: int) -> Positions:
+        if selection.positions is None:
+            return np.arange(begin, begin + len(selection.table), dtype=width)
+        positions = selection.positions.astype(width, copy=False)
+        return np.where(positions < 0, positions, positions + width(begin)) if begin else positions
+
+    begins = [0] * len(tables) if shared else np.cumsum([0, *map(len, tables)]).tolist()[:-1]
+    positions = np.concatenate(list(map(positions_in_table, selections, begins)))
+    return table, take_indices(pc.take(pa.array(positions), order, boundscheck=False).to_numpy())
+
+
+_PARTITIONS_TO_COUNT = Phase("read", "partitions")
+
+
+def count_planned(plan: QueryPlan, members: Mapping[str, Snapshot], store: Store) -> int:
+    """The number of rows of a query without payload, see `count_cube`.
+
+    ``members`` are the datasets of which the plan was made.
+    """
+    context, loader = plan.context, PartitionLoader(store)
+    seed, *others = context.roles
+    filtered = any(c.column not in context.partition_columns for c in seed.clauses)
+    if others or filtered or not {*seed.dimensions} <= {*context.cell_columns}:
+
+        def join(group: Group) -> int:
+            return sum(loader.join_partition(context, part).rows for part in group.partitions)
+
+        return sum(map_in_threads(join, plan.slices, store=store, phase=_PARTITIONS_TO_COUNT))
+
+    keys = [[key for part in group.partitions for key in part.files[seed.id].keys] for group in plan.slices]
+    known = _known_rows(members[seed.id], store, keys, seed.dimensions)
+
+    def count(group: Group) -> int:
+        # A cell occurs once in a file, but maybe in several files of a partition.
+        (part,) = group.partitions
+        (first, *more) = part.files[seed.id].keys
+        return loader.join_partition(context, part).rows if more else file_rows(store, first, members[seed.id].uuid)
+
+    unknown = list(compress(plan.slices, (rows < 0 for rows in known)))
+    return sum(rows for rows in known if rows >= 0) + sum(
+        map_in_threads(count, unknown, store=store, phase=_PARTITIONS_TO_COUNT)
+    )
+
+
+def _known_rows(seed: Snapshot, store: Store, keys: Sequence[Sequence[str]], dimensions: Sequence[str]) -> list[int]:
+    """The number of cells of each group of files, by its keys; -1 where statistics do not tell."""
+    files = pa.array([key for group in keys for key in group], type=pa.string())
+    counts = np.fromiter(map(len, keys), dtype=np.int64, count=len(keys))
+    groups, inside = np.repeat(np.arange(len(keys)), counts), [c for c in dimensions if c not in seed.partition_keys]
+    if len(files) == len(keys):
+        statistics = extents_of_files(store, seed, files)
+    else:
+        statistics = statistics_of_files(store, seed, files, inside)
+    rows = pc.fill_null(statistics.rows, -1).to_numpy(zero_copy_only=False)
+    apart: Mask = counts <= 1
+    for column in inside if len(files) > len(keys) else ():
+        apart |= disjoint_groups(groups, statistics.bounds(column, seed.schema.field(column).type))
+    is_known = apart & (np.bincount(groups, weights=rows < 0, minlength=len(keys)) == 0)
+    totals = np.bincount(groups, weights=rows, minlength=len(keys)).astype(np.int64)
+    return [int(n) for n in np.where(is_known, totals, -1)]
+
+
+def disjoint_groups(groups: IntArray, bounds: Bounds) -> Mask:
+    """Whether no two files of a group can have an equal value of a column, for each group.
+
+    A file has the number of its group in ``groups``, and a place in ``bounds``.
+    """
+    # Nulls are equal, too: the bounds of files with nulls are as unknown as null bounds.
+    lower = pc.if_else(pa.array(bounds.has_null), pa.scalar(None, bounds.minimum.type), bounds.minimum)
+    keys = pa.table([groups, lower], names=["group", "lower"])
+    order = pc.sort_indices(keys, sort_keys=[("group", "ascending"), ("lower", "ascending")])
+    numbers, lower, upper = groups[order.to_numpy()], lower.take(order), bounds.maximum.take(order)
+    is_less = pc.fill_null(pc.less(upper[:-1], lower[1:]), False).to_numpy(zero_copy_only=False)
+    meet = (numbers[:-1] == numbers[1:]) & ~is_less
+    result: Mask = ~np.isin(np.arange(groups.max(initial=-1) + 1), numbers[:-1][meet])
+    return result
+
 
 _PARTITIONS, _GROUPS = Phase("read", "partitions"), Phase("read", "groups")
 # Memory and number of the partitions of a batch.
@@ -304,3 +484,168 @@ def _with_partition_values(
         tables[0] = tables[0].append_column(field, values)
     selections = tuple(RowSelection(table, part.positions) for table, part in zip(tables, joined.parts, strict=True))
     return JoinedRows(joined.rows, selections, {**joined.owners, **dict.fromkeys(columns, 0)})
+
+
+def iter_changes(before: StatePlan, after: StatePlan, store: Store) -> Generator[pa.Table, None, None]:
+    """The changes of all cells, in any order, the two images of an update side by side.
+
+    Only partitions are loaded that read a file which one of the states does not have. A cell that
+    is missing on one side of a partition may be in another partition on the other side. So such
+    rows wait until all partitions are compared, on disk if they are many.
+    """
+    context, weight = after.plan.context, SizeEstimate()
+    cells, schema, plans = context.cell_columns, context.schema, (before.plan, after.plan)
+    places = [(int(old), int(new)) for old, new in zip(*changed_pairs(before, after), strict=True)]
+    # Within a partition only: what is left of several partitions meets in the end.
+    keys = [*cells, *(column for column in context.partition_columns if column not in cells)]
+    # Whether partitions suit batches depends on the roles: those of one plan stand for both.
+    is_alike = before.plan.context.roles == context.roles
+    batches = BatchLoader(PartitionLoader(store), context, single=store.is_remote or not is_alike)
+
+    def load(plan: QueryPlan, positions: Sequence[int]) -> pa.Table:
+        groups = list(select_groups(plan, np.array([i for i in positions if i >= 0], dtype=np.int64)).groups)
+        parts = [part for batch in batches.join(groups) for part in batch.parts] if groups else []
+        return pa.concat_tables([schema.empty_table(), *(part.table(schema) for part in parts)])
+
+    def compare(pairs: Sequence[tuple[int, int]]) -> list[list[Difference]]:
+        old, new = (load(plan, positions) for plan, positions in zip(plans, zip(*pairs, strict=True), strict=True))
+        weight.measured((old.nbytes + new.nbytes) // len(pairs))
+        # Progress counts partitions: the difference of a batch is that of its first one.
+        return [[row_difference(old, new, cells if len(pairs) == 1 else keys)], *([] for _ in pairs[1:])]
+
+    # Called here, where the options of the call hold, and not at the first step of a generator.
+    phase = Phase("compare", "partitions")
+    compared = map_batches(compare, places, batches.limit, store=store, weight=weight, phase=phase)
+    rest = DifferenceBuffer(schema, cells, (), current_options().bytes_in_flight // 2)
+    # Without partitions on one side no cell can have moved.
+    may_move = len(places) > 1 and all(any(pair[side] >= 0 for pair in places) for side in (0, 1))
+    result = changes_schema(schema)
+
+    def changes() -> Generator[pa.Table, None, None]:
+        with closing(compared), rest:
+            for difference in chain.from_iterable(compared):
+                yield difference.updates(result)
+                if may_move:
+                    rest.add(difference.deleted, difference.inserted)
+                else:
+                    yield difference.others(result)
+            for difference in rest.differences():
+                yield difference.updates(result)
+                yield difference.others(result)
+
+    return changes()
+
+
+# --- the datasets themselves ----------------------------------------------------------------------
+
+
+def iter_dataset_changes(cube: Cube, before: Snapshot, after: Snapshot, store: Store) -> Iterator[Difference]:
+    """The changes of the cells of one dataset of a cube, in any order, with the later columns.
+
+    Of several stored rows of a cell the newest counts, as in a query. Only physical partitions are
+    read of which one state has a file that the other lacks. A cell that moved is an update.
+    """
+    names = visible_columns(after.schema.names)
+    schema = pa.schema([(name, after.schema.field(name).type) for name in names])
+    dimensions = [c for c in cube.dimension_columns if c in names]
+    by = [c for c in cube.partition_columns if all(c in state.values.column_names for state in (before, after))]
+    cells, pairs = [*dimensions, *by], _changed_partitions(before, after, by)
+    files = _StoredRows(store, FileRequest(after.uuid, schema, tuple(names)), (before, after))
+    weight, largest, nothing = SizeEstimate(), 0, schema.empty_table()
+
+    def compare(batch: Sequence[FilePair]) -> list[list[Difference]]:
+        nonlocal largest
+        try:
+            old, new = files.read(batch)
+        except TooLarge:
+            return [compare([pair])[0] for pair in batch]
+        size = (old.nbytes + new.nbytes) // len(batch)
+        weight.measured(size)
+        largest = max(largest, size)
+        # Progress counts partitions: the difference of a batch is that of its first one.
+        difference = row_difference(newest_rows(old, cells), newest_rows(new, cells), cells)
+        return [[difference], *([] for _ in batch[1:])]
+
+    # Called here, where the options of the call hold, and not at the first step of a generator.
+    phase = Phase("compare", "partitions")
+    compared = map_batches(compare, pairs, lambda: files.limit(largest), store=store, weight=weight, phase=phase)
+    rest = DifferenceBuffer(schema, dimensions, (), current_options().bytes_in_flight // 2)
+    may_move = len(pairs) > 1 and all(any(len(pair[side]) for pair in pairs) for side in (0, 1))
+
+    def differences() -> Iterator[Difference]:
+        with closing(compared), rest:
+            for difference in chain.from_iterable(compared):
+                if may_move:
+                    rest.add(difference.deleted, difference.inserted)
+                    yield replace(difference, deleted=nothing, inserted=nothing)
+                else:
+                    yield difference
+            yield from rest.differences()
+
+    return differences()
+
+
+FilePair: TypeAlias = tuple[IntArray, IntArray]
+"""Positions of the files of a physical partition in the older and in the later state."""
+
+# Small partitions are read and compared together: each costs more than its rows.
+_MOST_PARTITIONS, _BATCH_BYTES = 64, 4 * 2**20
+
+
+class _StoredRows:
+    """Reads all stored rows of some physical partitions in two states; each file once."""
+
+    def __init__(self, store: Store, request: FileRequest, states: tuple[Snapshot, Snapshot]) -> None:
+        self._store, self._request, self._nothing = store, request, request.schema.empty_table()
+        self._plans = [FilePlan(request, state.files, state.values, len(state.partitions)) for state in states]
+        self._room = min(_BATCH_BYTES, max(1, current_options().bytes_in_flight // (2 * thread_count(store))))
+        # Files of a batch have the same partition keys.
+        before, after = (state.values.column_names for state in states)
+        self._is_regular = before == after and not store.is_remote
+
+    def limit(self, size: int) -> int:
+        """How many partitions of about so many bytes to read together."""
+        return min(_MOST_PARTITIONS, self._room // size) if size and self._is_regular else 1
+
+    def read(self, pairs: Sequence[FilePair]) -> tuple[pa.Table, pa.Table]:
+        """The rows then and now, in the order of the documents.
+
+        Raises
+        ------
+        TooLarge
+            If the rows of several partitions take too much room.
+        """
+        sides = zip(self._plans, zip(*pairs, strict=True), strict=True)
+        old, new = (plan.take(np.concatenate(positions)).tasks() for plan, positions in sides)
+        tasks = {task.key: task for task in (*old, *new)}
+        if len(pairs) > 1:
+            table, counts = read_batch(self._store, self._request, list(tasks.values()), self._room)
+            tables = [table.slice(end - n, n) for end, n in zip(accumulate(counts), counts, strict=True)]
+        else:
+            load = partial(_read_task, self._store, self._request)
+            tables = list(map_in_threads(load, list(tasks.values()), store=self._store))
+        rows = dict(zip(tasks, tables, strict=True))
+        then, now = (pa.concat_tables([self._nothing, *(rows[task.key] for task in side)]) for side in (old, new))
+        return then, now
+
+
+def _read_task(store: Store, request: FileRequest, task: ScanTask) -> pa.Table:
+    return read_rows(store, task.key, request, task.constants)
+
+
+def _changed_partitions(before: Snapshot, after: Snapshot, by: Sequence[str]) -> list[FilePair]:
+    """The physical partitions by these columns whose files differ."""
+    states = (before, after)
+    keys = pack([s.values for s in states], by) if by else [np.zeros(len(s.partitions), np.int64) for s in states]
+    is_other = [
+        ~pc.is_in(mine.files, value_set=others.files).to_numpy(zero_copy_only=False)
+        for mine, others in (states, states[::-1])
+    ]
+    changed = np.unique(np.concatenate([key[other] for key, other in zip(keys, is_other, strict=True)]))
+    positions = []
+    for key in keys:
+        # Stable: the files of a partition stay in the order of the document, the newest last.
+        order = np.argsort(key, kind="stable")
+        ends = [np.searchsorted(key[order], changed, side=side) for side in ("left", "right")]
+        positions.append([order[begin:end] for begin, end in zip(*ends, strict=True)])
+    return list(zip(*positions, strict=True))

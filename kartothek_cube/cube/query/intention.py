@@ -8,17 +8,14 @@ from itertools import product
 
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import converter_str_set_optional, converter_str_tupleset
-from kartothek_cube.core.arrow.literals import check_literal
-from kartothek_cube.core.expressions.conjunction import Conjunction, conjunction_of
+from kartothek_cube.core.arguments import converter_str_set_optional, converter_str_tupleset, did_you_mean, join_names
+from kartothek_cube.core.expressions.conditions import Conjunction, conjunction_of
+from kartothek_cube.core.expressions.literals import check_literal
 from kartothek_cube.core.expressions.predicates import Clause, constants_of, is_null
-from kartothek_cube.core.text import did_you_mean, join_names
+from kartothek_cube.cube.consistent_read import DatasetInfo
 from kartothek_cube.cube.cube import Cube, get_payload_subset
-from kartothek_cube.cube.members.consistency import DatasetInfo
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.typing import Columns, CubeState, IntoConditions, IntoDatasets
-
-__all__ = ["DatasetRole", "Intention", "QueryArguments", "make_intention"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,60 +8,57 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.sort_keys import (
+from kartothek_cube.core.arrow.keys import (
     IntArray,
     group_starts,
     pack_one,
     stable_order,
     take_rows,
 )
-from kartothek_cube.core.display.explain import Step
-from kartothek_cube.core.metadata.file_statistics import FileStatistics
+from kartothek_cube.core.display import Step
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.statistics import FileStatistics
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.scan.changes import check_same_types, with_past_indices
-from kartothek_cube.core.scan.plan import load_indices
+from kartothek_cube.core.scan.plan import check_same_types, load_indices, with_past_indices
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.cube.arguments import check_not_loaded, given_datasets
-from kartothek_cube.cube.members.consistency import check_infos, infos_of
-from kartothek_cube.cube.members.consistent_read import state_text
-from kartothek_cube.cube.members.discovery import load_cube, load_states
-from kartothek_cube.cube.query.align import Aligned, align, sort_into_groups, start
-from kartothek_cube.cube.query.changes import (
-    StatePlan,
-    changed_pairs,
-    past_members,
-    select_groups,
-    with_types_of,
+from kartothek_cube.cube.consistent_read import check_infos, infos_of, state_text
+from kartothek_cube.cube.cube import check_not_loaded, given_datasets
+from kartothek_cube.cube.members import load_cube, load_states
+from kartothek_cube.cube.query.intention import Intention, QueryArguments, make_intention
+from kartothek_cube.cube.query.partitions import (
+    Aligned,
+    DatasetLabels,
+    align,
+    columns_of_statistics,
+    dataset_partitions,
+    indices_to_read,
+    prune_by_statistics,
+    prune_by_values,
+    sort_into_groups,
+    start,
 )
-from kartothek_cube.cube.query.explain_steps import (
+from kartothek_cube.cube.query.plan import (
+    GroupContext,
+    QueryPlan,
+    StatePlan,
     alignment_step,
+    changed_pairs,
     changed_step,
     conditions_step,
     join_step,
     labels_step,
     order_step,
     partition_by_step,
+    past_members,
     regrouping_step,
+    select_groups,
     statistics_steps,
+    with_types_of,
 )
-from kartothek_cube.cube.query.groups import GroupContext
-from kartothek_cube.cube.query.intention import Intention, QueryArguments, make_intention
-from kartothek_cube.cube.query.partitions import (
-    DatasetLabels,
-    columns_of_statistics,
-    dataset_partitions,
-    indices_to_read,
-    prune_by_statistics,
-    prune_by_values,
-)
-from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.typing import CubeState
-
-__all__ = ["load_members_of", "make_plan", "plan_between", "plan_members", "plan_query", "plan_states"]
 
 # With fewer numbers than 1/64 of their range, sorting them is faster than a mask of the range.
 _FEW = 64

@@ -12,28 +12,29 @@ from dataclasses import replace
 from kartothek_cube.core.arguments import converter_str, converter_str_set_optional
 from kartothek_cube.core.commit.commit import check_store_can_commit, prepare_commit
 from kartothek_cube.core.commit.cube_writes import give_up, settle_committed, swap_or_give_up
-from kartothek_cube.core.maintenance.copied_tags import check_tags, joined_tags, put_tags
 from kartothek_cube.core.maintenance.copy import (
     PreparedCopy,
     as_part,
+    check_tags,
     copy_files,
+    joined_tags,
     prepare_copy,
     publish_copy,
+    put_tags,
     withdraw_copy,
 )
 from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.core.metadata.naming import new_id
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.snapshot import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED, Snapshot
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.cube.arguments import check_uuids, given_datasets
-from kartothek_cube.cube.cube import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED, Cube
-from kartothek_cube.cube.members.consistency import check_infos, infos_of
-from kartothek_cube.cube.members.discovery import cube_and_store, dataset_ids, load_named, read_members
+from kartothek_cube.cube.consistent_read import check_infos, infos_of
+from kartothek_cube.cube.cube import Cube, check_uuids, given_datasets
+from kartothek_cube.cube.members import cube_and_store, dataset_ids, load_named, read_members
 from kartothek_cube.cube.write.commit import commit_coordinator, part_of, touch
 from kartothek_cube.errors import (
     AlreadyExists,
@@ -46,8 +47,6 @@ from kartothek_cube.errors import (
 )
 from kartothek_cube.typing import IntoDatasets, StoreLike
 
-__all__ = ["check_other_store", "copy_cube", "copy_cube_on", "plan_cube_copy", "publish_cube_copy"]
-
 
 def copy_cube(
     cube: Cube | str,
@@ -59,6 +58,7 @@ def copy_cube(
     renamed_datasets: Mapping[str, str] | None = None,
     *,
     options: Overrides | None = None,
+    executor: Executor = THREADS,
 ) -> None:
     """Copy a cube, or some of its datasets, to another store.
 
@@ -86,6 +86,8 @@ def copy_cube(
         Dataset id → id of its copy. Other datasets keep their ids. Two may swap their names.
     options : optional
         What `options` returns: settings for this call.
+    executor : Executor, optional
+        What runs the work on files, by default threads of this process.
 
     Raises
     ------
@@ -119,35 +121,21 @@ def copy_cube(
     2
     """
     with operation("copy_cube", options, cube=cube):
-        copy_cube_on(THREADS, cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
-
-
-def copy_cube_on(
-    executor: Executor,
-    cube: Cube | str,
-    src_store: StoreLike,
-    tgt_store: StoreLike,
-    overwrite: bool,
-    datasets: IntoDatasets,
-    renamed_cube_prefix: str | None,
-    renamed_datasets: Mapping[str, str] | None,
-) -> None:
-    """Copy a cube as `copy_cube` does; the executor copies the files."""
-    if renamed_datasets is not None and not isinstance(renamed_datasets, Mapping):
-        raise InvalidType(
-            f"renamed_datasets should be a dict dataset id → new id, but is {type(renamed_datasets).__name__}."
-        )
-    renamed = {converter_str(old): converter_str(new) for old, new in (renamed_datasets or {}).items()}
-    cube, source = cube_and_store(cube, src_store)
-    prefix = cube.uuid_prefix if renamed_cube_prefix is None else renamed_cube_prefix
-    copy = cube.copy(seed_dataset=renamed.get(cube.seed_dataset, cube.seed_dataset), uuid_prefix=prefix)
-    for name in renamed.values():
-        copy.ktk_dataset_uuid(name)  # refuses an invalid name
-    target = open_instrumented(tgt_store)
-    check_store_can_commit(target)
-    check_other_store(cube, source, target)
-    snapshots = _by_new_name(cube, _load_source(cube, source, datasets), renamed)
-    publish_cube_copy(copy, plan_cube_copy(copy, snapshots, source, target, overwrite=overwrite), executor)
+        if renamed_datasets is not None and not isinstance(renamed_datasets, Mapping):
+            raise InvalidType(
+                f"renamed_datasets should be a dict dataset id → new id, but is {type(renamed_datasets).__name__}."
+            )
+        renamed = {converter_str(old): converter_str(new) for old, new in (renamed_datasets or {}).items()}
+        cube, source = cube_and_store(cube, src_store)
+        prefix = cube.uuid_prefix if renamed_cube_prefix is None else renamed_cube_prefix
+        copy = cube.copy(seed_dataset=renamed.get(cube.seed_dataset, cube.seed_dataset), uuid_prefix=prefix)
+        for name in renamed.values():
+            copy.ktk_dataset_uuid(name)  # refuses an invalid name
+        target = open_instrumented(tgt_store)
+        check_store_can_commit(target)
+        check_other_store(cube, source, target)
+        snapshots = _by_new_name(cube, _load_source(cube, source, datasets), renamed)
+        publish_cube_copy(copy, plan_cube_copy(copy, snapshots, source, target, overwrite=overwrite), executor)
 
 
 # --- source and names ---------------------------------------------------------------------------

@@ -1,38 +1,80 @@
-"""List the cubes of a store, and describe one cube."""
+"""List the cubes of a store, and describe one cube.
+
+Find the datasets of a cube, recover its `Cube`, and check that they fit together.
+
+What changed in a cube between two states, at a glance: counts by dataset, and the first rows.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 
-from kartothek_cube.core.display.html import Markup, details, escape, in_notebook, or_dash, show_count, spelled, table
-from kartothek_cube.core.metadata.column_ranges import ColumnRange, column_ranges, known_rows
-from kartothek_cube.core.metadata.file_statistics import FileStatistics
-from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.options import Overrides
-from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.snapshots.statistics import statistics_of_files
-from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.core.text import pluralize
-from kartothek_cube.core.write.dataset_layout import NO_LAYOUT, DatasetLayout, layout_of
-from kartothek_cube.cube.cube import (
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core.arguments import pluralize
+from kartothek_cube.core.arrow.difference import CHANGE_TYPE, changes_schema
+from kartothek_cube.core.dataset.read import checked_limit
+from kartothek_cube.core.display import (
+    KINDS,
+    ChangeCounts,
+    Markup,
+    changed_rows,
+    changes_table,
+    counts_table,
+    details,
+    escape,
+    in_notebook,
+    or_dash,
+    show_count,
+    spelled,
+    table,
+)
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.metadata.snapshot import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_KEY_IS_SEED,
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
+    Snapshot,
+)
+from kartothek_cube.core.metadata.statistics import ColumnRange, FileStatistics, column_ranges, known_rows
+from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.scan.plan import check_change_type, without_files
+from kartothek_cube.core.snapshots.statistics import statistics_of_files
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, layout_of
+from kartothek_cube.cube.consistent_read import check_infos, cube_tags, infos_of, state_text
+from kartothek_cube.cube.cube import (
     KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
     Cube,
     get_payload_subset,
     prefix_of,
     visible_columns,
 )
-from kartothek_cube.cube.members.discovery import cube_of, list_cube_prefixes, read_members
-from kartothek_cube.cube.members.tags import cube_tags
-from kartothek_cube.cube.report.charts import ranges_details
-from kartothek_cube.typing import AsOf, StoreLike
-
-__all__ = ["CubeDescription", "DatasetDescription", "describe_cube", "list_cubes"]
+from kartothek_cube.cube.execute.run import iter_changes, iter_dataset_changes
+from kartothek_cube.cube.members import (
+    cube_and_store,
+    cube_of,
+    dataset_ids,
+    list_cube_prefixes,
+    load_cube,
+    load_states,
+    read_members,
+    valid_cube,
+)
+from kartothek_cube.cube.query.intention import QueryArguments
+from kartothek_cube.cube.query.plan import StatePlan, with_types_of
+from kartothek_cube.cube.query.planning import plan_between
+from kartothek_cube.cube.report.page import ranges_details
+from kartothek_cube.errors import InvalidInput
+from kartothek_cube.typing import AsOf, Columns, CubeState, StoreLike
 
 # With more payload columns the HTML hides them behind a click.
 _SHOWN_COLUMNS = 12
@@ -245,3 +287,310 @@ def list_cubes(store: StoreLike) -> list[str]:
     []
     """
     return list_cube_prefixes(open_instrumented(store))
+
+
+def discover_ktk_cube_dataset_ids(uuid_prefix: Cube | str, store: StoreLike) -> set[str]:
+    """Ids of the datasets under a prefix. One listing of the top level; no document is read.
+
+    It also names datasets that a write makes and has not committed: readers do not see them yet.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, open_store
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"]}), cube, store)
+    >>> discover_ktk_cube_dataset_ids("sales", store)
+    {'seed'}
+    """
+    opened = open_instrumented(store)
+    return dataset_ids(prefix_of(uuid_prefix), opened)
+
+
+def discover_datasets_unchecked(
+    uuid_prefix: Cube | str, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
+) -> dict[str, DatasetMetadata]:
+    """The datasets under a prefix, by id; ``as_of`` as in `query_cube`.
+
+    An incomplete dataset is left out, with a warning in the log.
+
+    Examples
+    --------
+    >>> from kartothek_cube import open_store
+    >>> discover_datasets_unchecked("sales", open_store("hmemory://"))
+    {}
+    """
+    opened = open_instrumented(store)
+    members = read_members(prefix_of(uuid_prefix), opened, filter_ktk_cube_dataset_ids, skip_broken=True, as_of=as_of)
+    return {i: DatasetMetadata.of(s) for i, s in members.items()}
+
+
+def discover_datasets(
+    cube: Cube | str, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
+) -> dict[str, DatasetMetadata]:
+    """The datasets of a valid cube, by id; ``as_of`` as in `query_cube`.
+
+    Raises
+    ------
+    InvalidInput
+        If a dataset in ``filter_ktk_cube_dataset_ids`` is missing, or the datasets do not fit
+        together.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, open_store
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"]}), cube, store)
+    >>> sorted(discover_datasets(cube, store))
+    ['seed']
+    """
+    members = load_cube(*cube_and_store(cube, store, as_of), filter_ktk_cube_dataset_ids, as_of=as_of)
+    return {i: DatasetMetadata.of(s) for i, s in members.items()}
+
+
+def discover_cube(
+    uuid_prefix: Cube | str, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
+) -> tuple[Cube, dict[str, DatasetMetadata]]:
+    """The `Cube` that the stored metadata describe, and its datasets; ``as_of`` as in `query_cube`.
+
+    The partition indices of the datasets are loaded, the secondary indices are not.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no seed dataset or more than one, or the datasets do not fit together. The
+        message names the cubes of the store if this one is missing.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, open_store
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"]}), cube, store)
+    >>> discover_cube("sales", store)[0] == cube
+    True
+    """
+    cube, members = _discover(uuid_prefix, store, filter_ktk_cube_dataset_ids, as_of)
+    return cube, {i: DatasetMetadata.of(s).load_partition_indices() for i, s in members.items()}
+
+
+def _discover(
+    uuid_prefix: Cube | str, store: StoreLike, only: Iterable[str] | str | None, as_of: AsOf | None
+) -> tuple[Cube, dict[str, Snapshot]]:
+    opened, prefix = open_instrumented(store), prefix_of(uuid_prefix)
+    members = read_members(prefix, opened, only, as_of=as_of)
+    return valid_cube(prefix, members, opened), members
+
+
+def open_cube(uuid_prefix: Cube | str, store: StoreLike, *, as_of: AsOf | None = None) -> Cube:
+    """The `Cube` that the stored metadata describe.
+
+    ``as_of`` as in `query_cube`, errors as in `discover_cube`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, open_cube, open_store
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"]}), cube, store)
+    >>> open_cube("sales", store).dimension_columns
+    ('PRODUCT_ID',)
+    """
+    return _discover(uuid_prefix, store, None, as_of)[0]
+
+
+def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[str, DatasetMetadata]:
+    """Check that datasets make a valid cube, and return them with their partition indices loaded.
+
+    Raises
+    ------
+    InvalidInput
+        If they do not. The message names the dataset and the reason.
+
+    Examples
+    --------
+    >>> from kartothek_cube import Cube
+    >>> check_datasets({}, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"))
+    Traceback (most recent call last):
+    kartothek_cube.errors.InvalidInput: Seed data ("seed") is missing. Datasets of the cube ...
+    """
+    if not isinstance(datasets, Mapping):
+        raise InvalidInput(f"Expected a dict dataset id → DatasetMetadata, got {type(datasets).__name__}.")
+    check_infos(infos_of({i: d.snapshot for i, d in datasets.items()}), cube)
+    return {i: d.load_partition_indices() for i, d in datasets.items()}
+
+
+def get_cube_payload(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> set[str]:
+    """All payload columns of some datasets: neither dimension nor partition columns of the cube.
+
+    Examples
+    --------
+    >>> from kartothek_cube import Cube
+    >>> get_cube_payload({}, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"))
+    set()
+    """
+    return {c for d in datasets.values() for c in get_payload_subset(visible_columns(d.schema.names), cube)}
+
+
+@dataclass(frozen=True, slots=True)
+class CubeChanges:
+    """What changed in a cube between two states: prints as text, is a table in notebooks.
+
+    Attributes
+    ----------
+    cube : str
+        The uuid prefix.
+    since, until : str
+        The two states.
+    counts : pyarrow.Table
+        Columns ``dataset``, ``inserted``, ``updated`` and ``deleted``: cells of each dataset
+        itself, the seed first.
+    first : pyarrow.Table
+        The first changes of `query_cube_changes`.
+    keys : tuple of str
+        Dimension and partition columns.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube, open_store, plan_cube_query
+    >>> store, cube = open_store("hmemory://"), Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"]}), cube, store)
+    >>> seen = plan_cube_query(cube, store).commits
+    >>> _ = append_to_cube(pa.table({"PRODUCT_ID": [2], "COUNTRY_CODE": ["FR"]}), cube, store)
+    >>> describe_cube_changes(cube, store, seen).counts.to_pylist()
+    [{'dataset': 'seed', 'inserted': 1, 'updated': 0, 'deleted': 0}]
+    """
+
+    cube: str
+    since: str
+    until: str
+    counts: pa.Table
+    first: pa.Table
+    keys: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        cells = [("dataset", *KINDS), *((name, *(f"{n:,}" for n in numbers)) for name, *numbers in self.totals())]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+        lines = [
+            "  ".join([name.ljust(widths[0]), *(n.rjust(width) for n, width in zip(numbers, widths[1:], strict=True))])
+            for name, *numbers in cells
+        ]
+        return "\n  ".join([f"Changes of cube {self.cube!r} since {self.since}, until {self.until}", *lines])
+
+    def totals(self) -> list[ChangeCounts]:
+        """The rows of ``counts``."""
+        return list(zip(*(column.to_pylist() for column in self.counts.columns), strict=True))
+
+    def _repr_html_(self) -> str:
+        head = Markup(
+            f"<strong>Changes of cube {escape(self.cube)}</strong>"
+            f'<br><span class="q">since {escape(self.since)}, until {escape(self.until)}</span>'
+        )
+        columns = {field.name: str(field.type) for field in self.first.schema if field.name != CHANGE_TYPE}
+        return in_notebook(
+            head, counts_table(self.totals()), changes_table(columns, changed_rows(self.first), self.keys)
+        )
+
+
+def describe_cube_changes(
+    cube: Cube | str,
+    store: StoreLike,
+    since: CubeState,
+    until: CubeState | None = None,
+    *,
+    rows: int = 10,
+    options: Overrides | None = None,
+) -> CubeChanges:
+    """Count what came, went or changed in the datasets of a cube, and show the first changes.
+
+    Cells are counted by dataset: a cell has the dimension columns of the dataset, and of several
+    stored rows the newest counts. A cell that was overridden, or that moved to another partition,
+    is one update. Only partitions are read for which one of the states has a file that the other
+    has not.
+
+    Parameters
+    ----------
+    cube, store, since, until
+        As in `query_cube_changes`.
+    rows : int, default 10
+        The number of changes to show, of which an update has two rows.
+    options : optional
+        The result of `options`: settings for this call.
+
+    Returns
+    -------
+    CubeChanges
+        A table in notebooks; ``counts`` and ``first`` are tables of Arrow.
+
+    Raises
+    ------
+    HistoryUnavailable, InvalidInput, InvalidType
+        As in `query_cube_changes`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube, open_store, plan_cube_query
+    >>> from kartothek_cube import describe_cube_changes
+    >>> store, cube = open_store("hmemory://"), Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = build_cube(sales, cube, store)
+    >>> seen = plan_cube_query(cube, store).commits
+    >>> _ = append_to_cube(sales[1:].assign(UNITS=5), cube, store)
+    >>> describe_cube_changes(cube, store, seen)
+    Changes of cube 'sales' since the commits of 1 dataset, until now
+      dataset  inserted  updated  deleted
+      seed            0        1        0
+    """
+    with operation("describe_cube_changes", options, cube=cube) as op:
+        limit = checked_limit(rows, "rows") or 0
+        changes = changes_between(*cube_and_store(cube, store, until), since, until, limit)[0]
+        return op.returned(changes, lambda found: sum(map(sum, (numbers for _, *numbers in found.totals()))))
+
+
+def changes_between(
+    cube: Cube, store: Store, since: CubeState, until: CubeState | None, limit: int
+) -> tuple[CubeChanges, tuple[StatePlan, StatePlan]]:
+    """What `describe_cube_changes` returns, and the plans of the whole cube in both states."""
+    then, now = load_states(cube, store, None, since, until)
+    now = with_types_of(now, then)
+    plans = plan_between(QueryArguments(cube), then, now, store)
+    check_change_type(plans[1].plan.schema.names, f"Cube {cube.uuid_prefix!r}")
+    changes = CubeChanges(
+        cube=cube.uuid_prefix,
+        since=state_text(since),
+        until="now" if until is None else state_text(until),
+        counts=_counts(cube, store, then, now),
+        first=_first(plans, store, limit),
+        keys=(*cube.dimension_columns, *cube.partition_columns),
+    )
+    return changes, plans
+
+
+def _counts(cube: Cube, store: Store, then: Mapping[str, Snapshot], now: Mapping[str, Snapshot]) -> pa.Table:
+    names = sorted(now, key=lambda name: (name != cube.seed_dataset, name))
+    counts = np.zeros((len(KINDS), len(names)), dtype=np.int64)
+    for i, name in enumerate(names):
+        before = then.get(name) or without_files(now[name])
+        for found in iter_dataset_changes(cube, before, now[name], store):
+            counts[:, i] += [found.inserted.num_rows, found.postimages.num_rows, found.deleted.num_rows]
+    return pa.table({"dataset": pa.array(names, pa.string()), **dict(zip(KINDS, counts, strict=True))})
+
+
+def _first(plans: tuple[StatePlan, StatePlan], store: Store, limit: int) -> pa.Table:
+    """The rows of so many changes of the whole cube."""
+    taken = [changes_schema(plans[1].plan.schema).empty_table()]
+    if not limit:
+        return taken[0]
+    with closing(iter_changes(*plans, store)) as changes:  # closed, threads read no further ahead
+        while limit > 0 and (table := next(changes, None)) is not None:
+            begins = pc.not_equal(table.column(CHANGE_TYPE), "update_postimage").to_numpy()
+            taken.append(table.slice(0, int(np.searchsorted(np.cumsum(begins), limit, side="right"))))
+            limit -= int(begins.sum())
+    return pa.concat_tables(taken)

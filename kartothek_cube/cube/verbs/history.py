@@ -1,44 +1,80 @@
-"""The verbs `cube_history` and `undo_cube`: the writes to a cube, and undoing one of them."""
+"""The verbs `cube_history` and `undo_cube`: the writes to a cube, and undoing one of them.
+
+The verbs `tag_cube`, `list_cube_tags` and `drop_cube_tag`: names for states of a cube.
+
+What changed in a cube between two states, cell by cell.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from kartothek_cube.core.arguments import join_names
+from kartothek_cube.core.arrow.difference import changes_schema
 from kartothek_cube.core.arrow.pandas import to_frame
+from kartothek_cube.core.commit.change import UndoPlan
 from kartothek_cube.core.commit.commit import check_store_can_commit
-from kartothek_cube.core.commit.undo_plan import UndoPlan
-from kartothek_cube.core.dataset.history import (
-    CreatedDataset,
-    LacksCommit,
-    plan_undo,
-    undo_change,
-)
+from kartothek_cube.core.dataset.history import CreatedDataset, LacksCommit, plan_undo, tags_frame, undo_change
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.commit_log import Commit
+from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.tag import Tag, check_tag_name, may_be_tag
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.snapshots.past_commits import PastCommit, past_commits
-from kartothek_cube.core.snapshots.time_travel import foreign_commits
+from kartothek_cube.core.scan.plan import check_change_type
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.snapshots.time_travel import (
+    PastCommit,
+    PlannedTag,
+    check_pinned,
+    find_tag,
+    foreign_commits,
+    free_place,
+    past_commits,
+    plan_tag,
+    put_state,
+    put_tag,
+    remove_tag,
+)
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.core.text import join_names
+from kartothek_cube.cube.consistent_read import cube_tags, known_cube_tag, latest_state
 from kartothek_cube.cube.cube import Cube, prefix_of
-from kartothek_cube.cube.members.discovery import cube_of, read_members
-from kartothek_cube.cube.members.history import past_writes, write_id, writes_in_order
-from kartothek_cube.cube.members.tags import cube_tags, latest_state
+from kartothek_cube.cube.execute.run import iter_changes
+from kartothek_cube.cube.members import (
+    cube_and_store,
+    cube_of,
+    load_cube,
+    load_members,
+    past_writes,
+    read_members,
+    write_id,
+    writes_in_order,
+)
+from kartothek_cube.cube.query.intention import QueryArguments
+from kartothek_cube.cube.query.planning import plan_states
 from kartothek_cube.cube.write.commit import publish
-from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, InvalidType
-from kartothek_cube.typing import StoreLike
+from kartothek_cube.errors import (
+    CommitConflict,
+    CommitOutcomeUnknown,
+    HistoryUnavailable,
+    InvalidInput,
+    InvalidRequest,
+    InvalidType,
+)
+from kartothek_cube.typing import Columns, CubeState, IntoConditions, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["cube_history", "plan_cube_undo", "undo_cube"]
 
 _SCHEMA = pa.schema(
     [
@@ -252,3 +288,275 @@ def _datasets_of_write(
     parts = set() if first.cube is None else set(first.cube.datasets)
     names = {name for name, _ in found} | {name for name, snapshot in members.items() if snapshot.uuid in parts}
     return write_id(first), sorted(names, key=lambda name: (name != cube.seed_dataset, name))
+
+
+def tag_cube(
+    cube: Cube | str, store: StoreLike, name: str, *, as_of: CubeState | None = None, options: Overrides | None = None
+) -> None:
+    """Give one state of a cube a name, which keeps it: ``as_of=name`` reads it from then on.
+
+    The tag has each dataset that the cube has in this state, and appears as a whole. Garbage
+    collection leaves their files alone until the tag is dropped, whatever ``options(retain=...)``
+    says. No document is touched: nothing conflicts with a tag. See the page *Tags*.
+
+    Parameters
+    ----------
+    cube : Cube or str
+        The cube, or its uuid prefix.
+    store : str, path, store or callable
+        The store of the cube; everything that `open_store` takes.
+    name : str
+        The name: 1 to 200 printable characters without ``/``, which read neither as a moment nor
+        as the id of a commit.
+    as_of : str, datetime or dict, optional
+        The state: a commit, a moment, another tag, or the ``commits`` of a plan; by default the
+        newest state.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Raises
+    ------
+    InvalidInput
+        If the name is not allowed, or the cube not valid.
+    AlreadyExists
+        If the cube or one of its datasets has a tag of this name. Nothing was changed.
+    HistoryUnavailable
+        If history does not reach back to ``as_of``, or its files were removed meanwhile. There is
+        no new tag.
+    CommitOutcomeUnknown
+        If the store does not answer. The tag may exist.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube, count_cube, open_store
+    >>> from kartothek_cube import tag_cube
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]}), cube, store)
+    >>> tag_cube(cube, store, "model 7")
+    >>> _ = append_to_cube(pa.table({"PRODUCT_ID": [3], "COUNTRY_CODE": ["DE"]}), cube, store)
+    >>> count_cube(cube, store), count_cube(cube, store, as_of="model 7")
+    (3, 2)
+    """
+    with operation("tag_cube", options, cube=cube):
+        checked, opened = check_tag_name(name), open_instrumented(store)
+        check_store_can_commit(opened)
+        found = _cube(cube, opened)
+        seed, tagging = found.ktk_dataset_uuid(found.seed_dataset), new_id()
+        states = {snapshot.uuid: snapshot for snapshot in load_cube(found, opened, as_of=as_of).values()}
+        # Also a dataset that the state does not have may have a tag of this name.
+        newest = {snapshot.uuid: snapshot for snapshot in load_members(found.uuid_prefix, opened).values()}
+        places = zip(newest, map_in_threads(lambda uuid: free_place(opened, uuid, checked), newest), strict=True)
+        replaced = dict(places)
+        origin = None
+        if isinstance(as_of, str) and may_be_tag(as_of):
+            origin = known_cube_tag(found.uuid_prefix, opened, seed, as_of)
+
+        def plan(snapshot: Snapshot) -> PlannedTag:
+            uuid = snapshot.uuid
+            return plan_tag(
+                opened,
+                newest.get(uuid, snapshot),
+                snapshot,
+                checked,
+                origin=origin,
+                replaced=replaced.get(uuid),
+                seed=seed,
+                tagging=tagging,
+            )
+
+        _put_tags(opened, seed, {p.tag.state.uuid: p for p in map_in_threads(plan, states.values(), store=opened)})
+
+
+def _put_tags(store: Store, seed: str, plans: Mapping[str, PlannedTag]) -> None:
+    """Put the shares, and last the object of the seed, which is the tag."""
+    states = tuple(plan.tag.state for plan in plans.values())
+    whole = replace(plans[seed], tag=replace(plans[seed].tag, members=states))
+    shares = [plan for uuid, plan in plans.items() if uuid != seed]
+    try:
+        list(map_in_threads(partial(put_state, store), [*shares, whole], store=store))
+        list(map_in_threads(partial(put_tag, store), shares, store=store))
+        put_tag(store, whole)
+        list(map_in_threads(partial(check_pinned, store), [*shares, whole], store=store))
+        list(map_in_threads(partial(_check_held, store), shares, store=store))
+    except CommitOutcomeUnknown:
+        raise  # the tag may exist
+    except Exception:
+        with suppress(Exception):  # what stays without the object of the seed is garbage
+            _remove(store, whole.tag)
+        raise
+
+
+def _check_held(store: Store, share: PlannedTag) -> None:
+    # Another tagging of the same name, or a garbage collection without grace, may have taken the
+    # share while the seed did not have the tag yet.
+    tag = share.tag
+    found = find_tag(store, tag.state.uuid, tag.name)
+    if found is None or found.id != tag.id:
+        raise HistoryUnavailable(
+            f"Tag {tag.name!r}: another process worked on the same name, and dataset {tag.state.uuid!r} has lost its "
+            "share. There is no new tag."
+        )
+
+
+def _remove(store: Store, tag: Tag) -> None:
+    """Remove a tag of a cube: first the object of the seed, then the shares."""
+    remove_tag(store, tag)
+    shares = [replace(tag, state=state) for state in tag.members if state.uuid != tag.seed]
+    list(map_in_threads(partial(remove_tag, store), shares, store=store))
+
+
+def list_cube_tags(cube: Cube | str, store: StoreLike, *, options: Overrides | None = None) -> pd.DataFrame:
+    """The tags of a cube by name. Tags of single datasets are not among them.
+
+    Parameters
+    ----------
+    cube, store, options
+        As in `tag_cube`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``name``; ``commit``, the last commit to any dataset of the state, and ``time``, that of the
+        commit (UTC). Both are null where they are not known.
+
+    Raises
+    ------
+    DatasetNotFound, InvalidInput
+        If the cube does not exist.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, list_cube_tags, open_store, tag_cube
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]}), cube, store)
+    >>> tag_cube(cube, store, "model 7")
+    >>> list_cube_tags("sales", store)["name"].to_list()
+    ['model 7']
+    """
+    with operation("list_cube_tags", options, cube=cube):
+        opened = open_instrumented(store)
+        found = _cube(cube, opened)
+        seed = load_snapshot(opened, found.ktk_dataset_uuid(found.seed_dataset)).uuid
+        return tags_frame(latest_state(tag.members) for tag in cube_tags(opened, seed))
+
+
+def drop_cube_tag(cube: Cube | str, store: StoreLike, name: str, *, options: Overrides | None = None) -> None:
+    """Drop a tag of a cube. What only this tag kept, the next garbage collection removes.
+
+    Parameters
+    ----------
+    cube, store, name, options
+        As in `tag_cube`.
+
+    Raises
+    ------
+    HistoryUnavailable
+        If the cube has no such tag.
+    InvalidRequest
+        If it is a tag of the seed alone, which `drop_dataset_tag` drops.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, drop_cube_tag, list_cube_tags, open_store
+    >>> from kartothek_cube import tag_cube
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]}), cube, store)
+    >>> tag_cube(cube, store, "model 7")
+    >>> drop_cube_tag(cube, store, "model 7")
+    >>> len(list_cube_tags(cube, store))
+    0
+    """
+    with operation("drop_cube_tag", options, cube=cube):
+        opened = open_instrumented(store)
+        check_store_can_commit(opened)
+        found = _cube(cube, opened)
+        seed = load_snapshot(opened, found.ktk_dataset_uuid(found.seed_dataset)).uuid
+        tag = find_tag(opened, seed, str(name))
+        if tag is not None and tag.seed is None:
+            raise InvalidRequest(
+                f"Tag {name!r} is of dataset {seed!r} alone: drop_dataset_tag drops it. Nothing was changed."
+            )
+        _remove(opened, known_cube_tag(found.uuid_prefix, opened, seed, str(name)))
+
+
+def _cube(cube: Cube | str, store: Store) -> Cube:
+    return cube if isinstance(cube, Cube) else cube_of(cube, load_members(prefix_of(cube), store), store)
+
+
+def query_cube_changes(
+    cube: Cube | str,
+    store: StoreLike,
+    since: CubeState,
+    until: CubeState | None = None,
+    conditions: IntoConditions = None,
+    datasets: Columns = None,
+    dimension_columns: Columns = None,
+    payload_columns: Columns = None,
+    *,
+    options: Overrides | None = None,
+) -> pa.RecordBatchReader:
+    """Query the cells of a cube that came, went or changed between two states.
+
+    The result is the net difference of ``query_cube_arrow(…, as_of=since)`` and
+    ``query_cube_arrow(…, as_of=until)`` by cell, whatever the commits between them were. Only
+    partitions of the cube are read for which one of the states has a file that the other has not.
+    Null equals null, and NaN equals NaN. See the page *What changed*.
+
+    Parameters
+    ----------
+    cube, store, conditions, dimension_columns, payload_columns
+        As in `query_cube`.
+    since, until : str, datetime or dict
+        The older and the later state, as ``as_of`` of `query_cube`: a commit, a tag, a moment, or
+        the ``commits`` of a plan of the same datasets. Those that a dict lacks did not exist then.
+        Without ``until``, the newest state.
+    datasets : str or iterable of str, optional
+        The datasets that take part, the seed among them. By default all.
+    options : optional
+        The result of `options`: settings for this call and for the loading of its batches. Rows
+        beyond ``bytes_in_flight`` wait in a temporary file.
+
+    Returns
+    -------
+    pyarrow.RecordBatchReader
+        The column ``_change_type``: ``insert``, ``delete``, or ``update_preimage`` followed by its
+        ``update_postimage``; then the columns of the query, with the types of ``until``, or wider
+        where an overwrite has narrowed them. A cell that moved to another partition is an update.
+        Columns and datasets that ``since`` lacks are null there. No other order is promised.
+
+    Raises
+    ------
+    HistoryUnavailable
+        If history does not reach back to ``since`` or ``until``.
+    InvalidInput, InvalidType
+        If ``until`` comes before ``since``, a column had another type then, or as in `query_cube`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube, open_store, plan_cube_query
+    >>> from kartothek_cube import query_cube_changes
+    >>> store, cube = open_store("hmemory://"), Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = build_cube(sales, cube, store)
+    >>> seen = plan_cube_query(cube, store).commits
+    >>> _ = append_to_cube(sales[1:].assign(UNITS=5), cube, store)
+    >>> query_cube_changes(cube, store, seen).read_pandas()
+           _change_type COUNTRY_CODE  PRODUCT_ID  UNITS
+    0   update_preimage           FR           2      4
+    1  update_postimage           FR           2      5
+    """
+    with operation("query_cube_changes", options, cube=cube) as op:
+        cube, opened = cube_and_store(cube, store, until)
+        arguments = QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, until)
+        before, after = plan_states(arguments, since, opened)
+        check_change_type(after.plan.schema.names, f"Cube {cube.uuid_prefix!r}")
+        tables = iter_changes(before, after, opened)
+        batches = (batch for table in tables for batch in table.to_batches() if batch.num_rows)
+        return pa.RecordBatchReader.from_batches(changes_schema(after.plan.schema), op.lasting(batches))

@@ -13,28 +13,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arguments import check_flag
-from kartothek_cube.core.arrow.sort_keys import IntArray
-from kartothek_cube.core.display.changes import changed_rows
+from kartothek_cube.core.arguments import check_flag, pluralize
+from kartothek_cube.core.arrow.keys import IntArray
+from kartothek_cube.core.display import changed_rows
 from kartothek_cube.core.io.reader import file_rows
-from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection
-from kartothek_cube.core.metadata.column_ranges import column_ranges
+from kartothek_cube.core.maintenance.inspection import DAMAGE, Inspection
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.statistics import column_ranges
 from kartothek_cube.core.runtime.executor import map_files
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.core.text import pluralize
+from kartothek_cube.cube.consistent_read import cube_tags, latest_state, state_text
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.members.consistent_read import state_text
-from kartothek_cube.cube.members.discovery import check_state
-from kartothek_cube.cube.members.tags import cube_tags, latest_state
-from kartothek_cube.cube.report.advice import advice_of
-from kartothek_cube.cube.report.facts import ChangeFacts, ReportFacts, TagFacts
-from kartothek_cube.cube.report.measure import (
+from kartothek_cube.cube.members import check_state
+from kartothek_cube.cube.report.facts import (
+    ChangeFacts,
     CubeStatistics,
+    ReportFacts,
+    TagFacts,
     changed_partitions,
     dataset_facts,
     growth_of,
@@ -42,13 +41,11 @@ from kartothek_cube.cube.report.measure import (
     histogram,
     index_facts,
 )
-from kartothek_cube.cube.report.page import article, page
-from kartothek_cube.cube.verbs.describe_changes import changes_between
+from kartothek_cube.cube.report.page import advice_of, article, page
+from kartothek_cube.cube.verbs.describe import changes_between
 from kartothek_cube.cube.verbs.verify import Verified, verified
 from kartothek_cube.errors import HistoryUnavailable
 from kartothek_cube.typing import CubeState, StoreLike
-
-__all__ = ["CubeReport", "cube_report"]
 
 # By default rows are counted up to this number of files: each costs the read of a footer.
 _COUNTED_FILES = 2_000

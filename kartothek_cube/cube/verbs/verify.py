@@ -1,28 +1,318 @@
-"""The verb `verify_cube`: the verification of each dataset, and of the cube as a whole."""
+"""Checks of a cube as a whole: do its datasets fit together, which cells does no query show.
+
+The verb `verify_cube`: the verification of each dataset, and of the cube as a whole.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 
-from kartothek_cube.core.arguments import check_flag
-from kartothek_cube.core.maintenance.verify.report import Counts, VerifyReport, report_of
-from kartothek_cube.core.maintenance.verify.run import VerifyPass, verify, verify_rows
+import numpy as np
+
+from kartothek_cube.core.arguments import check_flag, pluralize
+from kartothek_cube.core.arrow.keys import IntArray, pack
+from kartothek_cube.core.io.reader import FileRequest, open_rows
+from kartothek_cube.core.maintenance.hashing import Hashes, row_hashes
+from kartothek_cube.core.maintenance.inspection import DAMAGE, Counts, Finding, Severity, VerifyReport, report_of
+from kartothek_cube.core.maintenance.verify import VerifyPass, verify, verify_rows
+from kartothek_cube.core.maintenance.verify_checks import piece_bytes
+from kartothek_cube.core.metadata.commit_log import Commit
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, check_uuid
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.snapshot import (
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_KEY_IS_SEED,
+    KTK_CUBE_METADATA_PARTITION_COLUMNS,
+    LEGACY_DIMENSION_COLUMNS,
+    LEGACY_IS_SEED,
+    LEGACY_PARTITION_COLUMNS,
+    Snapshot,
+)
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.options import Overrides
-from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.options import Overrides, Phase
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube, prefix_of
-from kartothek_cube.cube.members.discovery import dataset_ids, other_cubes
-from kartothek_cube.cube.verify import find_cube, member_findings, overridden_findings, unseen_findings
+from kartothek_cube.cube.consistent_read import each_fault, infos_of
+from kartothek_cube.cube.cube import (
+    KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
+    KTK_CUBE_UUID_SEPERATOR,
+    LEGACY_TIMESTAMP_PAYLOAD,
+    Cube,
+    prefix_of,
+    visible_columns,
+)
+from kartothek_cube.cube.members import cube_of, dataset_ids, other_cubes
 from kartothek_cube.errors import DatasetNotFound, InvalidInput
 from kartothek_cube.typing import StoreLike
 
-__all__ = ["Verified", "verified", "verify_cube"]
+_PAGE = 'docs, page "Differences from kartothek"'
+
+# --- metadata of the datasets -------------------------------------------------------------------
+
+# Key of the metadata, its name in older cubes, attribute of `Cube`.
+_COLUMN_ENTRIES: tuple[tuple[str, str | None, str], ...] = (
+    (KTK_CUBE_METADATA_DIMENSION_COLUMNS, LEGACY_DIMENSION_COLUMNS, "dimension_columns"),
+    (KTK_CUBE_METADATA_PARTITION_COLUMNS, LEGACY_PARTITION_COLUMNS, "partition_columns"),
+    (KTK_CUBE_METADATA_SUPPRESS_INDEX_ON, None, "suppress_index_on"),
+)
+
+
+def find_cube(uuid_prefix: str, members: Mapping[str, Snapshot]) -> tuple[Cube | None, list[Finding]]:
+    """The cube that the metadata of its datasets describe; None if they describe none."""
+    try:
+        return cube_of(uuid_prefix, members), []
+    except DAMAGE as error:
+        return None, [Finding("error", "cube-seed", uuid_prefix, f"The metadata describe no cube. {error}")]
+
+
+def member_findings(cube: Cube, members: Mapping[str, Snapshot]) -> Iterator[Finding]:
+    """Datasets that do not fit together, and what kartothek reads differently from them."""
+    yield from _seed_findings(cube, members)
+    # Each of these faults makes every query of the cube fail.
+    for check, name, error in each_fault(infos_of(members), cube):
+        dataset = cube.uuid_prefix if name is None else cube.ktk_dataset_uuid(name)
+        mend = ""
+        if check == "indices" and name is not None:
+            dimensions = [c for c in cube.dimension_columns if c not in cube.suppress_index_on]
+            required = [*(dimensions if name == cube.seed_dataset else ()), *sorted(cube.index_columns)]
+            present = {*members[name].schema.names} - {*members[name].indexed_columns}
+            lacking = [c for c in required if c in present]
+            mend = f"build_cube_index(cube, store, {lacking!r}, {name!r})" if lacking else ""
+        yield Finding("error", f"cube-{check}", dataset, str(error), mend=mend)
+    for name, snapshot in members.items():
+        yield from _metadata_findings(cube, name, snapshot)
+        several = overriding_files(cube, snapshot) if set(snapshot.tables) == {SINGLE_TABLE} else []
+        if several:
+            count = f"{pluralize(len(several), 'physical partition')} with several files, {sum(map(len, several)):,}"
+            text = f"{count} in all. The newest row wins; kartothek may show older ones ({_PAGE}, 6)"
+            label = snapshot.partitions.labels[several[0][0]].as_py()
+            yield Finding("info", "several-files", snapshot.uuid, text, label=label, count=len(several))
+        hidden = sorted(set(snapshot.schema.names) - set(visible_columns(snapshot.schema.names)))
+        if hidden:
+            text = (
+                f"Columns that begin with two underscores, and {LEGACY_TIMESTAMP_PAYLOAD}, are hidden in cubes: "
+                f"{', '.join(hidden)} ({_PAGE}, 16)"
+            )
+            yield Finding("info", "hidden-column", snapshot.uuid, text, column=hidden[0], count=len(hidden))
+    yield from _incomplete_commits(members)
+
+
+def _seed_findings(cube: Cube, members: Mapping[str, Snapshot]) -> Iterator[Finding]:
+    if cube.seed_dataset not in members:
+        text = f"The seed dataset {cube.seed_dataset!r} is missing or cannot be read. There are {sorted(members)}."
+        yield Finding("error", "cube-seed", cube.uuid_prefix, text)
+    for name, snapshot in members.items():
+        flag = _metadata_entry(snapshot, KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED)
+        if flag is None and name == cube.seed_dataset:
+            text = (
+                "The metadata do not say that this is the seed, so open_cube and describe_cube cannot find the cube; "
+                "kartothek's index build drops them."
+            )
+            yield Finding("warning", "cube-metadata", snapshot.uuid, text)
+        elif flag is not None and bool(flag) != (name == cube.seed_dataset):
+            text = (
+                f"The metadata say {flag!r} to whether this is the seed, which is {cube.seed_dataset!r}. "
+                "A cube has one."
+            )
+            yield Finding("error", "cube-seed", snapshot.uuid, text)
+
+
+def _metadata_entry(snapshot: Snapshot, key: str, legacy: str | None) -> object:
+    metadata = snapshot.document.metadata
+    return metadata.get(key, None if legacy is None else metadata.get(legacy))
+
+
+def _metadata_findings(cube: Cube, name: str, snapshot: Snapshot) -> Iterator[Finding]:
+    # Readers use the entries of the seed only; in other datasets they are copies.
+    severity: Severity = "error" if name == cube.seed_dataset else "warning"
+    for key, legacy, attribute in _COLUMN_ENTRIES:
+        entry, columns = _metadata_entry(snapshot, key, legacy), getattr(cube, attribute)
+        listed = [entry] if isinstance(entry, str) else entry  # a single column may be a bare string
+        is_list = isinstance(listed, list) and all(isinstance(column, str) for column in listed)
+        if entry is not None and not (is_list and type(columns)(listed) == columns):
+            expected = sorted(columns) if isinstance(columns, frozenset) else list(columns)
+            text = f"The metadata say {attribute} = {entry!r}, but the cube has {expected!r}."
+            yield Finding(severity, "cube-metadata", snapshot.uuid, text)
+
+
+def overriding_files(cube: Cube, snapshot: Snapshot) -> list[list[int]]:
+    """Groups of files whose rows may override each other, as positions of partitions.
+
+    The files of a group have equal values of the cube's partition columns.
+    """
+    numbers = snapshot.physical_partitions(cube.partition_columns)
+    order = np.argsort(numbers, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+    return [group.tolist() for group in groups if len(group) > 1]
+
+
+# --- commits of several datasets ----------------------------------------------------------------
+
+
+def _incomplete_commits(members: Mapping[str, Snapshot]) -> Iterator[Finding]:
+    """Writes to several datasets that some of them lack: of older versions of this library."""
+    by_uuid = {snapshot.uuid: snapshot for snapshot in members.values()}
+    seen = set()
+    for snapshot in members.values():
+        for commit in snapshot.chain:
+            if commit.cube is None or commit.cube.id in seen:
+                continue
+            seen.add(commit.cube.id)
+            participants = sorted(by_uuid.keys() & {str(uuid) for uuid in commit.cube.datasets})
+            lacking = [uuid for uuid in participants if not _may_have(by_uuid[uuid], commit.cube.id, commit.time)]
+            # A repetition without txn has a new id: the first write stays incomplete forever.
+            if lacking and not _is_repeated(commit, [by_uuid[uuid] for uuid in participants]):
+                datasets = ", ".join(map(str, commit.cube.datasets))
+                text = (
+                    f"The write {commit.cube.id} to {datasets} is not in {', '.join(lacking)}: "
+                    "an older version of this library stopped halfway, or is writing."
+                )
+                mend = f"repeat the write, or undo({snapshot.uuid!r}, store, {commit.id!r})"
+                yield Finding("warning", "cube-commit", snapshot.uuid, text, mend=mend)
+
+
+def _may_have(snapshot: Snapshot, write: str, time: datetime | None) -> bool:
+    """Whether a dataset has a write, or may have forgotten it."""
+    chain = snapshot.chain
+    if any(c.cube is not None and c.cube.id == write for c in chain):
+        return True
+    # A commit list begins anew after a foreign writer, and a full one drops its oldest entries.
+    oldest = chain[0].time if chain else None
+    return not chain or oldest is None or time is None or oldest > time
+
+
+def _is_repeated(commit: Commit, participants: Sequence[Snapshot]) -> bool:
+    """Whether all participants have one later write to the same datasets: its repetition."""
+
+    def later_writes(snapshot: Snapshot) -> Iterator[str]:
+        for c in snapshot.chain:
+            if c.cube is None or commit.cube is None or c.cube.datasets != commit.cube.datasets:
+                continue
+            if c.time is not None and commit.time is not None and c.time > commit.time:
+                yield c.cube.id
+
+    return bool(set.intersection(*(set(later_writes(snapshot)) for snapshot in participants)))
+
+
+# --- cells of the data --------------------------------------------------------------------------
+
+_VERIFY = Phase("verify", "partitions")
+
+
+@dataclass(frozen=True, slots=True)
+class _CellReader:
+    """Reads the cells of a dataset as 64-bit hashes: eight bytes a row, however many columns.
+
+    Equal hashes are taken for equal cells.
+    """
+
+    store: Store
+    snapshot: Snapshot
+    columns: tuple[str, ...]
+
+    def pieces(self, position: int) -> Iterator[Hashes]:
+        """Hashes of the rows of one file, piece by piece."""
+        request = FileRequest(self.snapshot.uuid, self.snapshot.schema, self.columns)
+        constants = {c: self.snapshot.values.column(c)[position].as_py() for c in self.snapshot.values.column_names}
+        key = self.snapshot.files[position].as_py()
+        for rows in open_rows(self.store, key, request, piece_bytes(), constants)[1] if key is not None else ():
+            yield row_hashes(rows, self.columns)
+
+    def read_all(self, positions: Sequence[int]) -> Hashes:
+        """Hashes of the rows of several files."""
+        return _concat(map_in_threads(lambda position: _concat(self.pieces(position)), positions))
+
+    def positions_in(self, cells: Hashes, position: int) -> IntArray:
+        """The positions, in sorted distinct cells, of those that a file has."""
+        hits = [np.searchsorted(cells, np.intersect1d(cells, piece)) for piece in self.pieces(position)]
+        return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *hits]))
+
+    def count_overridden(self, positions: Sequence[int]) -> int:
+        """The number of rows of several files whose cell another row of these files has."""
+        try:
+            hashes = self.read_all(positions)
+        except DAMAGE:
+            return 0  # the check of the file reports it
+        return len(hashes) - len(np.unique(hashes))
+
+    def count_unseen(self, seed: _CellReader, files: tuple[list[int], list[int]]) -> int:
+        """The number of distinct cells in files of this dataset that no file of the seed has."""
+        own_files, seed_files = files
+        try:
+            # Only the cells of the enrichment are held in memory; the seed's files pass by.
+            cells = np.unique(self.read_all(own_files))
+            seen = np.zeros(len(cells), dtype=bool)
+            for hits in map_in_threads(lambda position: seed.positions_in(cells, position), seed_files):
+                seen[hits] = True
+        except DAMAGE:
+            return 0  # the check of the file reports it
+        return int(np.count_nonzero(~seen))
+
+
+def _concat(hashes: Iterable[Hashes]) -> Hashes:
+    return np.concatenate([np.zeros(0, dtype=np.uint64), *hashes])
+
+
+def _cell_columns(cube: Cube, snapshot: Snapshot) -> tuple[str, ...]:
+    """The columns of a dataset that identify the cell of a row."""
+    return tuple(c for c in (*cube.dimension_columns, *cube.partition_columns) if c in snapshot.schema.names)
+
+
+def overridden_findings(cube: Cube, members: Mapping[str, Snapshot], store: Store) -> Iterator[Finding]:
+    """Rows that a newer file of the same physical partition overrides."""
+    for snapshot in members.values():
+        reader = _CellReader(store, snapshot, _cell_columns(cube, snapshot))
+        groups = overriding_files(cube, snapshot)
+        count = sum(map_in_threads(reader.count_overridden, groups, phase=_VERIFY))
+        if count:
+            text = (
+                f"{pluralize(count, 'row')} overridden by newer ones of the same cell in other files. "
+                "Queries show the newest row."
+            )
+            mend = f"compact_dataset({snapshot.uuid!r}, store)"
+            yield Finding("info", "overridden-cells", snapshot.uuid, text, mend=mend, count=count)
+
+
+# --- enrichments against the seed ---------------------------------------------------------------
+
+
+def unseen_findings(cube: Cube, members: Mapping[str, Snapshot], store: Store) -> Iterator[Finding]:
+    """Cells of enrichments that the seed lacks: no query of the cube shows their rows."""
+    seed = members.get(cube.seed_dataset)
+    for name, snapshot in members.items():
+        if seed is None or name == cube.seed_dataset:
+            continue
+        columns = tuple(c for c in _cell_columns(cube, snapshot) if c in seed.schema.names)
+        enrichment_reader, seed_reader = _CellReader(store, snapshot, columns), _CellReader(store, seed, columns)
+        work = partial(enrichment_reader.count_unseen, seed_reader)
+        count = sum(map_in_threads(work, _aligned_files(cube, snapshot, seed), phase=_VERIFY))
+        if count:
+            text = (
+                f"{pluralize(count, 'cell')} that the seed {cube.seed_dataset!r} does not have: "
+                "no query of the cube shows what is there."
+            )
+            yield Finding("info", "unseen-cells", snapshot.uuid, text, count=count)
+
+
+def _aligned_files(cube: Cube, enrichment: Snapshot, seed: Snapshot) -> list[tuple[list[int], list[int]]]:
+    """Positions of files of an enrichment, with those of the seed that may hold the same cells."""
+    value_columns = (enrichment.values.column_names, seed.values.column_names)
+    shared = [c for c in cube.partition_columns if all(c in names for names in value_columns)]
+    if not shared or not len(enrichment.partitions):
+        return [(list(range(len(enrichment.partitions))), list(range(len(seed.partitions))))]
+    enrichment_keys, seed_keys = pack([enrichment.values, seed.values], shared)
+    distinct = np.unique(enrichment_keys)
+    return list(zip(_positions(enrichment_keys, distinct), _positions(seed_keys, distinct), strict=True))
+
+
+def _positions(keys: IntArray, distinct: IntArray) -> list[list[int]]:
+    """The positions of each distinct key."""
+    order = np.argsort(keys, kind="stable")
+    first, last = (np.searchsorted(keys[order], distinct, side=side) for side in ("left", "right"))
+    return [order[a:b].tolist() for a, b in zip(first, last, strict=True)]
 
 
 def verify_cube(

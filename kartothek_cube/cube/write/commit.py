@@ -14,27 +14,20 @@ from datetime import UTC, datetime
 from itertools import count
 
 from kartothek_cube.core.commit.change import Change
-from kartothek_cube.core.commit.commit import commit_change, prepare_commit
+from kartothek_cube.core.commit.commit import PreparedCommit, check_staged, commit_change, prepare_commit
 from kartothek_cube.core.commit.cube_writes import WriteAborted, give_up, settle, swap_or_give_up
-from kartothek_cube.core.commit.group_commit import PreparedCommit
-from kartothek_cube.core.commit.staged_files import check_staged
-from kartothek_cube.core.metadata.commit_log import CubeCommit
-from kartothek_cube.core.metadata.cube_writes import CubePart, ledger_of, mark_of
+from kartothek_cube.core.metadata.commit_log import CubeCommit, CubePart, is_applied, ledger_of, mark_of
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
-from kartothek_cube.core.metadata.txn import is_applied
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.loader import Unseen, find_snapshot, find_state, load_snapshot
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.write.input_data import InputData
-from kartothek_cube.cube.write.plan import CubeWrite, check_stays_filled
-from kartothek_cube.cube.write.staging import Planner, stage_input
+from kartothek_cube.cube.write.plan import CubeWrite, InputData, check_stays_filled
+from kartothek_cube.cube.write.stage import Planner, stage_input
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, MultiTableCommitAborted
-
-__all__ = ["commit_coordinator", "commit_cube_write", "part_of", "publish", "touch", "write_input"]
 
 _LONGEST_PAUSE = 0.5  # seconds
 

@@ -2,6 +2,4 @@
 
 from __future__ import annotations
 
-from kartothek_cube.spark.datasource.source import register
-
-__all__ = ["register"]
+from kartothek_cube.spark.datasource.source import register as register

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from kartothek_cube.errors import Unsupported
-from kartothek_cube.spark.actions import NO_STREAMS, task_errors
 from kartothek_cube.spark.datasource.options import parse_options, use_of_schema
 from kartothek_cube.spark.session import cores, find_session, is_sail
+from kartothek_cube.spark.tasks import NO_STREAMS, task_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from kartothek_cube.spark.datasource.plan import ReadTarget
-
-__all__ = ["KartothekCubeSource", "register"]
+    from kartothek_cube.spark.datasource.read import ReadTarget
 
 
 class KartothekCubeSource(DataSource):
@@ -50,8 +48,7 @@ class KartothekCubeSource(DataSource):
 
         The state found here is the one that all later plans of this frame read.
         """
-        from kartothek_cube.spark.datasource.plan import view_of
-        from kartothek_cube.spark.datasource.read import source_schema
+        from kartothek_cube.spark.datasource.read import source_schema, view_of
 
         with task_errors():
             use = use_of_schema(self.options)
@@ -129,7 +126,7 @@ def register(spark: SparkSession | None = None) -> None:
     >>> reader.option("conditions", "UNITS > 3").load().collect()
     [Row(COUNTRY_CODE='FR', PRODUCT_ID=2, UNITS=4)]
     """
-    from kartothek_cube.spark.datasource.functions import register_functions
+    from kartothek_cube.spark.datasource.read import register_functions
 
     session = find_session(spark)
     # Without this setting Spark refuses every read with the option push_down.

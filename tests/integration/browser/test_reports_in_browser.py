@@ -19,8 +19,8 @@ from kartothek_cube import (
     verify_cube,
 )
 from kartothek_cube.core.dataset.history import history
-from kartothek_cube.core.rows.report import RowsReport
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.rows.edits import RowsReport
+from kartothek_cube.core.stores.local import MemoryStore
 from tests.support.browser import CHROMIUM, opened
 from tests.support.report_cubes import CUBE, full_store
 

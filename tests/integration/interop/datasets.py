@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.arrow.schema import stored_schema
+from kartothek_cube.core.arrow.types import stored_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -23,7 +23,7 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
     write_single_partition,
 )
-from kartothek_cube.core.arrow.schema import stored_schema
+from kartothek_cube.core.arrow.types import stored_schema
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
 from kartothek_cube.core.stores.open import open_store

@@ -15,7 +15,7 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.core.write.dataset_layout import dropped_columns
+from kartothek_cube.core.write.layout import dropped_columns
 
 UPDATE = """
 import json, sys

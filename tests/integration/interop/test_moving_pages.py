@@ -224,7 +224,7 @@ def test_check_migration_says_what_differs_in_stores_of_the_old_libraries(played
     """Nothing but what is known of these examples: cells that a later file has corrected, days in a
     column of dates.
     """
-    from kartothek_cube.cli.commands.check_migration import verdicts_of
+    from kartothek_cube.cli.commands.verify import verdicts_of
     from kartothek_cube.core.stores.open import open_store
 
     is_plateau = request.node.callspec.params["played"] == "plateau"

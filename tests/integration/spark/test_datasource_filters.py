@@ -30,10 +30,9 @@ from pyspark.sql.datasource import (
 
 from kartothek_cube import Cube, build_cube, extend_cube
 from kartothek_cube.api.dataset import store_dataframes_as_dataset
-from kartothek_cube.core.expressions.evaluate import matching_values
-from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.expressions.predicates import Clause, matching_values
 from kartothek_cube.spark import register
-from kartothek_cube.spark.datasource.filters import Translated, comparable, push, translate
+from kartothek_cube.spark.datasource.options import Translated, comparable, push, translate
 from tests.support.thoroughness import some
 
 KINDS = {

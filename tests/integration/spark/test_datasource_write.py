@@ -20,13 +20,12 @@ from kartothek_cube.api.dataset import read_table_arrow, set_layout, store_dataf
 from kartothek_cube.core.runtime.options import options as use
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.core.write.dataset_layout import layout_of
-from kartothek_cube.cube.members.discovery import cube_of, load_members
+from kartothek_cube.core.write.layout import layout_of
+from kartothek_cube.cube.members import cube_of, load_members
 from kartothek_cube.errors import AlreadyExists, CommitConflict, CorruptData, InvalidInput, InvalidType, Unsupported
 from kartothek_cube.spark import driver_errors, register
 from kartothek_cube.spark.datasource.options import parse_options
-from kartothek_cube.spark.datasource.target import plan_write
-from kartothek_cube.spark.datasource.write import make_stream_writer, make_writer
+from kartothek_cube.spark.datasource.write import make_stream_writer, make_writer, plan_write
 from kartothek_cube.spark.types import arrow_schema
 
 ROWS = st.StructType([st.StructField(n, st.LongType()) for n in ("x", "y", "p", "i1", "v1")])
@@ -344,13 +343,13 @@ def test_what_somebody_else_made_meanwhile_exists(store_url, choice):
 @pytest.mark.parametrize("make", [{"dataset": "sales", **PARTITIONED}, NEW_CUBE, NEW_CUBE | {"dataset": "s"}])
 def test_what_somebody_else_makes_while_the_commit_is_planned_exists(store_url, monkeypatch, make, choice, moment):
     def planned(given):
-        monkeypatch.setattr("kartothek_cube.spark.datasource.target.plan_write", plan_write)
+        monkeypatch.setattr("kartothek_cube.spark.datasource.write.plan_write", plan_write)
         early = plan_write(given)
         write(store_url, [seed_rows(0, 1)], **make)
         return early if moment == "after" else plan_write(given)
 
     writer = make_writer(options(store_url, if_exists=choice, **make), ROWS, False)
-    monkeypatch.setattr("kartothek_cube.spark.datasource.target.plan_write", planned)
+    monkeypatch.setattr("kartothek_cube.spark.datasource.write.plan_write", planned)
     with driver_errors_of(AlreadyExists, "exists") if choice == "error" else nullcontext():
         written(writer, [seed_rows(1)])
     uuid = "++".join(filter(None, [make.get("cube"), make.get("dataset", "seed")]))

@@ -10,8 +10,8 @@ import pytest
 from kartothek_cube import query_cube_arrow
 from kartothek_cube.errors import CorruptData, DatasetNotFound, InvalidInput, KartothekCubeError
 from kartothek_cube.spark import append_to_cube_from_spark, build_cube_from_spark
-from kartothek_cube.spark.actions import decode_error, encode_error, error_in
-from kartothek_cube.spark.write.stage import accepted
+from kartothek_cube.spark.stage import accepted
+from kartothek_cube.spark.tasks import decode_error, encode_error, error_in
 
 
 def failing_once(marker, after):
@@ -45,7 +45,7 @@ def test_a_task_that_is_tried_again_stores_its_rows_once(cube, frame, seed, stor
 
 
 def test_files_of_failed_attempts_are_not_named(cube, frame, store_url, files, tmp_path, monkeypatch):
-    from kartothek_cube.spark.write import stage
+    from kartothek_cube.spark import stage
 
     marker, receipt_rows = str(tmp_path / "failed"), stage.receipt_rows
 
@@ -81,7 +81,7 @@ def test_a_task_that_fails_for_good_changes_nothing(cube, built, frame):  # L12
 
 
 def test_our_errors_in_the_input_arrive_as_their_own_type(cube, built, frame):
-    from kartothek_cube.spark.actions import task_errors
+    from kartothek_cube.spark.tasks import task_errors
 
     def failing(batches):
         with task_errors():
@@ -153,7 +153,7 @@ def test_no_receipts_are_no_files():
 
 
 def test_key_ranges_decide_which_files_are_looked_into(cube):
-    from kartothek_cube.cube.write.duplicates import overlapping
+    from kartothek_cube.cube.write.plan import overlapping
 
     write = SimpleNamespace(request=SimpleNamespace(partition_on=("p", "q")), sort_columns=("p", "x"))
     file = lambda p, q, low, high: SimpleNamespace(values={"p": p, "q": q}, low=(low,), high=(high,))  # noqa: E731

@@ -12,8 +12,8 @@ import pytest
 
 from kartothek_cube import C, append_to_cube, iter_cube, plan_cube_query
 from kartothek_cube.api.dataset import read_table_arrow
+from kartothek_cube.core.stores.contract import StoreView
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.spark import driver_errors, map_cube_groups, query_cube_spark
 
@@ -142,7 +142,7 @@ def test_a_function_may_be_a_generator(spark, cube, built):
     ],
 )
 def test_wrong_results_are_named_with_their_group(cube, built, result, error, text):
-    from kartothek_cube.spark.read.groups import call_groups, group_call
+    from kartothek_cube.spark.read import call_groups, group_call
 
     groups = list(plan_cube_query(cube, built, C("p") == 1).groups)
     with pytest.raises(error, match=text):
@@ -195,7 +195,7 @@ def test_what_is_no_function_or_schema_is_refused(spark, cube, built, func, sche
     ],
 )
 def test_the_annotation_of_the_second_parameter_decides(annotation, wanted):
-    from kartothek_cube.spark.read.groups import wants_pandas
+    from kartothek_cube.spark.read import wants_pandas
 
     def function(key, table): ...
 
@@ -206,7 +206,7 @@ def test_the_annotation_of_the_second_parameter_decides(annotation, wanted):
 
 @pytest.mark.parametrize("func", [lambda table: table, lambda: None, lambda a, b, c: a, lambda a, *, b: a, [].append])
 def test_a_function_that_cannot_be_called_with_key_and_rows_is_refused_before_any_task(func):
-    from kartothek_cube.spark.read.groups import wants_pandas
+    from kartothek_cube.spark.read import wants_pandas
 
     with pytest.raises(InvalidType, match=r"func is called as func\(key, table\)"):
         wants_pandas(func)
@@ -216,7 +216,7 @@ def test_a_function_that_cannot_be_called_with_key_and_rows_is_refused_before_an
     "func", [lambda *both: None, lambda key, table, more=1: None, functools.partial(lambda a, key, table: None, 1), max]
 )
 def test_whatever_takes_key_and_rows_is_a_function(func):
-    from kartothek_cube.spark.read.groups import wants_pandas
+    from kartothek_cube.spark.read import wants_pandas
 
     assert wants_pandas(func) is False
 

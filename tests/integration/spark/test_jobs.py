@@ -14,10 +14,10 @@ import pytest
 from kartothek_cube import options
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.errors import InvalidInput, Unsupported
-from kartothek_cube.spark import actions, build_cube_from_spark, query_cube_spark
-from kartothek_cube.spark.actions import Job, perform
+from kartothek_cube.spark import build_cube_from_spark, query_cube_spark
+from kartothek_cube.spark import tasks as actions
 from kartothek_cube.spark.session import cores, find_session, is_connect, is_sail, summed
-from kartothek_cube.spark.tasks import in_task
+from kartothek_cube.spark.tasks import Job, in_task, perform
 from tests.support.job_behaviour import JobBehaviour
 
 pytestmark = pytest.mark.usefixtures("pickled_by_value")

@@ -29,7 +29,7 @@ def lines(caplog):
 
 
 def test_what_tasks_did_is_in_the_line_of_the_driver(spark, tmp_path, lines, monkeypatch):
-    monkeypatch.setattr("kartothek_cube.spark.executor.FEWEST_LIGHT", 2)
+    monkeypatch.setattr("kartothek_cube.spark.tasks.FEWEST_LIGHT", 2)
     source, events = f"hfs://{tmp_path}/source", []
     build_cube(ROWS, CUBE, source)
     copy_cube(CUBE, source, f"hfs://{tmp_path}/eager")
@@ -45,7 +45,7 @@ def test_what_tasks_did_is_in_the_line_of_the_driver(spark, tmp_path, lines, mon
 
 
 def test_the_function_that_watches_stays_on_the_driver(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr("kartothek_cube.spark.executor.FEWEST_LIGHT", 2)
+    monkeypatch.setattr("kartothek_cube.spark.tasks.FEWEST_LIGHT", 2)
     store, lock, events = f"hfs://{tmp_path}/cube", threading.Lock(), []  # a lock cannot be pickled
 
     def watch(event):

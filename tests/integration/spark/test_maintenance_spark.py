@@ -39,13 +39,13 @@ from kartothek_cube.api.dataset import (
     read_table,
     store_dataframes_as_dataset,
 )
-from kartothek_cube.core.io.parquet_format import ParquetFormat
-from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.io.formats import ParquetFormat
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 from kartothek_cube.core.runtime.executor import Task, map_files
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.stores.contract import StoreView
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound, MultiTableCommitAborted
 from kartothek_cube.spark import (
     append_to_cube_from_spark,
@@ -64,8 +64,8 @@ from kartothek_cube.spark import (
     query_cube_spark,
     remove_partitions_spark,
 )
-from kartothek_cube.spark import executor as executor_module
-from kartothek_cube.spark.executor import FEWEST_LIGHT, Stores, spark_executor
+from kartothek_cube.spark import tasks as executor_module
+from kartothek_cube.spark.tasks import FEWEST_LIGHT, Stores, spark_executor
 
 NOW = options(grace=dt.timedelta(0), retain=dt.timedelta(0))
 ROWS = pd.DataFrame(

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 from kartothek_cube import Cube, build_cube, open_store, plan_cube_query
 from kartothek_cube.core.metadata.naming import new_id
-from kartothek_cube.core.write.receipt import Receipt
-from kartothek_cube.cube.members.discovery import load_cube
+from kartothek_cube.core.write.stage import Receipt
+from kartothek_cube.cube.members import load_cube
 from kartothek_cube.cube.write.commit import commit_cube_write
 from kartothek_cube.cube.write.plan import plan_append
 from kartothek_cube.spark import map_cube_groups, query_cube_spark

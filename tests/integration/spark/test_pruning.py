@@ -13,7 +13,7 @@ import pytest
 from kartothek_cube import C, Cube, append_to_cube, build_cube, extend_cube, open_store, options, plan_cube_query
 from kartothek_cube.api.dataset import store_dataframes_as_dataset
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.cube.members.discovery import load_members
+from kartothek_cube.cube.members import load_members
 from kartothek_cube.spark import map_cube_groups, query_cube_spark, tasks
 from kartothek_cube.spark.tasks import (
     CLOSURE_BYTES,

@@ -24,12 +24,11 @@ from kartothek_cube import (
     update_cube,
 )
 from kartothek_cube.api.dataset import history
+from kartothek_cube.core.stores.contract import StoreView
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound
 from kartothek_cube.spark import driver_errors, map_cube_groups, query_cube_spark
-from kartothek_cube.spark.actions import encode_error, error_in
-from kartothek_cube.spark.tasks import as_task
+from kartothek_cube.spark.tasks import as_task, encode_error, error_in
 
 QUERIES = {
     "everything": {},

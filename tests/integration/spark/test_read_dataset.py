@@ -18,8 +18,8 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidRequest, InvalidType, KeyNotFound, UnknownColumn
+from kartothek_cube.spark import read as dataset
 from kartothek_cube.spark import read_dataset_as_spark
-from kartothek_cube.spark.read import dataset
 
 READS = {
     "everything": {},

@@ -13,9 +13,8 @@ from contextlib import suppress
 
 import pytest
 
-from kartothek_cube.spark import python_worker
-from kartothek_cube.spark.python_worker import send_at_once, spilling_beside_spark, tuned_worker
-from kartothek_cube.spark.tasks import as_task
+from kartothek_cube.spark import tasks as python_worker
+from kartothek_cube.spark.tasks import as_task, send_at_once, spilling_beside_spark, tuned_worker
 
 
 def test_only_what_is_left_after_the_first_task_of_a_worker_stays_in_it(monkeypatch):

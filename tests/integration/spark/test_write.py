@@ -16,9 +16,9 @@ from kartothek_cube.spark import (
     extend_cube_from_spark,
     map_cube_groups,
     remove_partitions_spark,
+    stage,
     update_cube_from_spark,
 )
-from kartothek_cube.spark.write import stage
 
 LAYOUTS = [
     {},

@@ -317,7 +317,7 @@ def test_a_dataset_of_several_tables_is_refused(untouched, rows, store_url):
 
 
 def test_equal_values_of_whatever_width_have_the_same_bucket(spark):
-    from kartothek_cube.spark.write.distribution import bucket_column
+    from kartothek_cube.spark.stage import bucket_column
 
     alike = {
         "a whole number": ["7Y", "7S", "7", "7L"],

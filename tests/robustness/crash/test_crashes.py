@@ -22,13 +22,13 @@ import pytest
 from kartothek_cube import C, Cube, open_store, options
 from kartothek_cube.api import cube as cubes
 from kartothek_cube.api import dataset as api
-from kartothek_cube.core.metadata.file_statistics import statistics_files
 from kartothek_cube.core.metadata.naming import schema_key
+from kartothek_cube.core.metadata.statistics import statistics_files
 from kartothek_cube.core.metadata.tag import tag_key
 from kartothek_cube.core.snapshots import statistics
 from kartothek_cube.core.snapshots.loader import find_snapshot
-from kartothek_cube.core.snapshots.tags import list_tags, read_state
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.snapshots.time_travel import list_tags, read_state
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import AlreadyExists
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash
 from tests.caches import forget

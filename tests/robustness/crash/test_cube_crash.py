@@ -24,8 +24,8 @@ from kartothek_cube.api.cube import (
     update_cube,
     verify_cube,
 )
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.members.discovery import load_cube
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.cube.members import load_cube
 from kartothek_cube.cube.write.plan import plan_append
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, InvalidInput, MultiTableCommitAborted
 from kartothek_cube.testing.stores import FaultyStore, InjectedFault, SimulatedCrash

@@ -22,7 +22,7 @@ from kartothek_cube.api.cube import (
     update_cube,
     verify_cube,
 )
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.testing.stores import FaultyStore, SimulatedCrash
 from tests.support.cubes import CUBE, SEED, ColdStore, answers, contents, snapshot, table
 from tests.support.thoroughness import crash_points, is_exhaustive

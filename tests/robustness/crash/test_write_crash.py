@@ -8,20 +8,21 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.dataset.distributed import commit_dataset, write_single_partition
 from kartothek_cube.core.dataset.maintain import build_dataset_indices
 from kartothek_cube.core.dataset.write import (
+    commit_dataset,
     create_empty_dataset_header,
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
     update_dataset_from_dataframes__iter,
+    write_single_partition,
 )
 from kartothek_cube.core.metadata.document import parse_document, render_document
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.core.stores.contract import StoreView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import AlreadyExists, AtomicityRequired, CommitConflict
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.caches import forget

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow
-from kartothek_cube.core.maintenance.delete import find_deletion
-from kartothek_cube.core.maintenance.garbage.run import is_bookkeeping, unnamed_entries
+from kartothek_cube.core.maintenance.copy import find_deletion
+from kartothek_cube.core.maintenance.garbage import is_bookkeeping, unnamed_entries
 from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.errors import KartothekCubeError
 from tests.caches import forget
 from tests.robustness.fuzz import seeds

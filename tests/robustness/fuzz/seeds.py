@@ -12,12 +12,12 @@ import pyarrow as pa
 import zstandard
 
 from kartothek_cube.core.io.csv import CsvFormat
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY, fingerprint
+from kartothek_cube.core.metadata.document import from_mapping
 from kartothek_cube.core.metadata.index import build_index
-from kartothek_cube.core.metadata.partitions import from_mapping
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes, embedded_schemas
-from kartothek_cube.core.snapshots.index_file import index_bytes
+from kartothek_cube.core.metadata.snapshot import common_metadata_bytes, embedded_schemas
+from kartothek_cube.core.snapshots.loader import index_bytes
 
 UUID, OTHER = "uuid", "other"
 JSON_KEY, MSGPACK_KEY = f"{UUID}.by-dataset-metadata.json", f"{UUID}.by-dataset-metadata.msgpack.zstd"

@@ -17,19 +17,16 @@ import pytest
 import zstandard
 
 from kartothek_cube import options
-from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
-from kartothek_cube.core.dataset.maintain import delete_dataset, garbage_collect_dataset
+from kartothek_cube.core.dataset.maintain import copy_dataset, delete_dataset, garbage_collect_dataset, rename_dataset
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow
-from kartothek_cube.core.io.parquet_footer import check_rows, column_positions
-from kartothek_cube.core.io.parquet_format import ParquetFormat
-from kartothek_cube.core.io.parquet_source import column_statistics, open_file
+from kartothek_cube.core.io.formats import ParquetFormat
+from kartothek_cube.core.io.parquet import check_rows, column_positions, column_statistics, open_file
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import check_user_metadata, decompress, parse_document, render_document
 from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.verbs.cleanup import cleanup_cube
-from kartothek_cube.cube.verbs.delete import delete_cube
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
+from kartothek_cube.cube.verbs.cells import delete_cube
+from kartothek_cube.cube.verbs.maintain import cleanup_cube
 from kartothek_cube.errors import (
     CorruptData,
     CorruptDocument,
@@ -619,12 +616,12 @@ def test_numbers_of_rows_that_may_be_true_are_not(footer):
 GUARDED = """
 import sys
 import pyarrow as pa, pyarrow.parquet as pq
-from kartothek_cube.core.io.file_figures import file_figures
-from kartothek_cube.core.io._fast import shared_key_columns as beside
+from kartothek_cube.core.io.reader import file_figures
+from kartothek_cube.cube.execute import load as beside
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
-from kartothek_cube.core.maintenance.statistics import row_group_table
+from kartothek_cube.core.maintenance.hashing import row_group_table
 from kartothek_cube.core.expressions.predicates import parse_predicates
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CorruptData
 
 table = pa.table({"x": [1, 2, 3], "t": ["a", "b", None]})

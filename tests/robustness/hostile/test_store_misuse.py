@@ -28,14 +28,13 @@ from simplekv.memory import DictStore
 
 from kartothek_cube import C, Cube, build_cube, query_cube
 from kartothek_cube.core.io.reader import FileRequest, read_rows
-from kartothek_cube.core.stores import conditional_put, object_store_client
-from kartothek_cube.core.stores.conditional_put import ConditionFailed, supports_conditional_put
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores import contract as conditional_put
+from kartothek_cube.core.stores import object_store as object_store_client
+from kartothek_cube.core.stores.contract import ConditionFailed, ReadOnlyView, StoreView, supports_conditional_put
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.core.stores.object_store import ObjectStore
 from kartothek_cube.core.stores.open import StoreFactory, open_store, store_factory
 from kartothek_cube.core.stores.urls import Location, parse_location
-from kartothek_cube.core.stores.wrappers import ReadOnlyView, StoreView
 from kartothek_cube.errors import (
     AtomicityRequired,
     CorruptData,

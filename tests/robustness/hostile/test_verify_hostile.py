@@ -10,7 +10,7 @@ import pytest
 from kartothek_cube.api.cube import build_cube, verify_cube
 from kartothek_cube.api.dataset import update_dataset_from_dataframes
 from kartothek_cube.core.metadata.naming import document_key
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from tests.support.cubes import CUBE, SEED
 from tests.support.damage import ROWS, UUID, document, put, verify, write
 

@@ -31,8 +31,8 @@ from kartothek_cube.api.cube import (
     verify_cube,
 )
 from kartothek_cube.api.dataset import compact_dataset, garbage_collect_dataset
-from kartothek_cube.core.io.parquet_format import ParquetFormat
-from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, MARK_KEY
+from kartothek_cube.core.io.formats import ParquetFormat
+from kartothek_cube.core.metadata.commit_log import LEDGER_KEY, MARK_KEY
 from kartothek_cube.core.metadata.naming import document_key, new_id
 from kartothek_cube.core.runtime.options import Overrides, options
 from kartothek_cube.errors import (

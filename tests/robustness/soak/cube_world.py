@@ -16,13 +16,12 @@ from unittest.mock import patch
 
 from kartothek_cube.api.cube import C, build_cube, cleanup_cube, delete_cube, query_cube_arrow, verify_cube
 from kartothek_cube.api.dataset import read_table_arrow
-from kartothek_cube.core.metadata.commit_log import chain_of
-from kartothek_cube.core.metadata.cube_writes import pending_mark
+from kartothek_cube.core.metadata.commit_log import chain_of, pending_mark
 from kartothek_cube.core.metadata.document import Document, parse_document
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.stores.contract import Data, Store
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import (
     AlreadyExists,
     CommitConflict,

@@ -28,20 +28,19 @@ from kartothek_cube.api.dataset import (
     verify_dataset,
 )
 from kartothek_cube.core.commit import commit as commit_module
-from kartothek_cube.core.commit.group_commit import PendingCommit
+from kartothek_cube.core.commit.commit import PendingCommit
 from kartothek_cube.core.io.parquet import read_columns
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.commit_log import chain_of
 from kartothek_cube.core.metadata.document import Document, parse_document, render_document
-from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY
 from kartothek_cube.core.metadata.index import index_from_table
 from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY
 from kartothek_cube.core.runtime.options import Overrides, options
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import states
-from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.core.stores.contract import Store, StoreView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import (
     AlreadyExists,
     CommitConflict,

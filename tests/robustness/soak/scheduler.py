@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
-from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.stores.wrappers import WRITES, StoreView
+from kartothek_cube.core.stores.contract import WRITES, Store, StoreView
 from kartothek_cube.testing.stores import InjectedFault, SimulatedCrash
 
 R = TypeVar("R")

@@ -13,12 +13,16 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
-from kartothek_cube.core.commit import apply, commit, cube_writes, group_commit, staged_files
-from kartothek_cube.core.maintenance.garbage import run as garbage
+from kartothek_cube.core.commit import change as apply
+from kartothek_cube.core.commit import commit, cube_writes
+from kartothek_cube.core.commit import commit as group_commit
+from kartothek_cube.core.commit import commit as staged_files
+from kartothek_cube.core.maintenance import garbage
 from kartothek_cube.core.metadata import naming
 from kartothek_cube.core.snapshots import time_travel
-from kartothek_cube.core.stores import memory
-from kartothek_cube.core.write import receipt, stage
+from kartothek_cube.core.stores import local as memory
+from kartothek_cube.core.write import stage
+from kartothek_cube.core.write import stage as receipt
 from kartothek_cube.cube.write import commit as cube_commit
 from tests.robustness.soak.scheduler import Scheduler, Turn
 

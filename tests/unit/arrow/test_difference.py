@@ -20,8 +20,8 @@ from kartothek_cube.core.arrow.difference import (
     changes_schema,
     row_difference,
 )
-from kartothek_cube.core.arrow.schema import stored_schema
-from kartothek_cube.core.arrow.sort_keys import take_rows
+from kartothek_cube.core.arrow.keys import take_rows
+from kartothek_cube.core.arrow.types import stored_schema
 from tests.support.all_types import ALL_TYPES, SPELLINGS
 from tests.support.changes import check_changes, rows_of
 

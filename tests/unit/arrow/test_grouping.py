@@ -5,7 +5,7 @@ import tempfile
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow.grouping import Spill, group_numbers, split_groups
+from kartothek_cube.core.arrow.keys import Spill, group_numbers, split_groups
 
 TABLE = pa.table(
     {"x": pa.array([2, 1, None, 2, 9, 1], pa.int8()), "y": ["u", "v", "u", "u", "u", None], "v1": range(6)}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.arrow.key_index import KeyIndex, position_type
+from kartothek_cube.core.arrow.keys import KeyIndex, position_type
 from tests.support.key_tables import tables
 
 

@@ -11,18 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.arrow import label_lists
-from kartothek_cube.core.arrow.label_lists import (
+from kartothek_cube.core.metadata import index as label_lists
+from kartothek_cube.core.metadata.index import (
+    SecondaryIndex,
+    build_index,
     compacted,
     concat_lists,
+    drop_labels,
+    grouped,
     interned,
     joined,
     labels_of,
+    merge_indices,
     number_of_labels,
     packed,
     without_labels,
 )
-from kartothek_cube.core.metadata.index import SecondaryIndex, build_index, drop_labels, grouped, merge_indices
 
 NAMES = ["a", "b", "c", "d"]
 labels = st.lists(st.sampled_from(NAMES), min_size=1, max_size=5)

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow.literals import Literal, check_literal, is_own_kind, literal, literal_array
+from kartothek_cube.core.expressions.literals import Literal, check_literal, is_own_kind, literal, literal_array
 from kartothek_cube.errors import InvalidType
 
 US = pa.timestamp("us")

@@ -7,14 +7,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.core.arrow.schema import (
+from kartothek_cube.core.arrow.types import (
+    normal_type,
     ordered,
     plain_type,
     stored_schema,
+    stored_type,
     unify,
 )
-from kartothek_cube.core.arrow.types import normal_type, stored_type
-from kartothek_cube.core.metadata.schema_file import (
+from kartothek_cube.core.metadata.snapshot import (
     common_metadata_bytes,
     embedded_schemas,
     parse_common_metadata,

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from kartothek_cube.core.arrow.sort_keys import (
+from kartothek_cube.core.arrow.keys import (
     ascends,
     expand_ranges,
     group_starts,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow.spool import Spool
+from kartothek_cube.core.arrow.keys import Spool
 
 SCHEMA = pa.schema([("x", pa.int64()), ("v1", pa.string())])
 PIECES = [pa.table({"x": [n, n + 1], "v1": [None, f"text {n}"]}, schema=SCHEMA) for n in range(5)]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.arrow.zorder import interleave, z_order_keys
+from kartothek_cube.core.arrow.keys import interleave, z_order_keys
 
 
 def naive(numbers, bits):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kartothek_cube.cli.commands.check_migration import Remark, Verdict, lines
+from kartothek_cube.cli.commands.verify import Remark, Verdict, lines
 from tests.support.cli_cubes import contents, leave_unmade
 
 ARCHIVE = Path(__file__).parents[2] / "golden" / "kartothek-5.3.tar.xz"

@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from kartothek_cube import C, append_to_cube, delete_cells, open_store, query_cube_arrow
-from kartothek_cube.cli.commands.forget import BEYOND_REACH
+from kartothek_cube.cli.commands.copy import BEYOND_REACH
 from kartothek_cube.core.dataset.history import history
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.testing.stores import FaultyStore, SimulatedCrash

@@ -10,10 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 import pytest
 
 from kartothek_cube import open_store
-from kartothek_cube.cli.commands import doctor
-from kartothek_cube.cli.commands.doctor import SCRATCH, store_checks
-from kartothek_cube.core.stores.contract import Listing
-from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.cli.commands import start as doctor
+from kartothek_cube.cli.commands.start import SCRATCH, store_checks
+from kartothek_cube.core.stores.contract import Listing, StoreView
 from kartothek_cube.errors import Unsupported
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kartothek_cube.cube.verbs.discover import discover_cube
+from kartothek_cube.cube.verbs.describe import discover_cube
 from tests.support.cli_cubes import contents
 
 

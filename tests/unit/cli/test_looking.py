@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kartothek_cube import C, append_to_cube, build_cube, list_cubes, open_cube, plan_cube_query, query_cube_arrow
-from kartothek_cube.cli.commands.history import resolved, shortened
-from kartothek_cube.cli.errors import Failure
+from kartothek_cube.cli.commands.history import shortened
+from kartothek_cube.cli.context import Failure, resolved
 from kartothek_cube.core.dataset.history import history
-from kartothek_cube.core.maintenance import rename
+from kartothek_cube.core.maintenance import copy as rename
 from tests.support.cli_cubes import CUBE, ENRICH, SEED, contents, keys, leave_unmade
 
 

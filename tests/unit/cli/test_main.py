@@ -192,7 +192,7 @@ def fresh(code: str) -> subprocess.CompletedProcess[str]:
 def test_a_condition_is_parsed_in_a_new_process():
     code = """
 import pyarrow as pa
-from kartothek_cube.core.expressions.conjunction import conditions_in
+from kartothek_cube.core.expressions.conditions import conditions_in
 print(conditions_in("WEEK > 3", {"WEEK": pa.int64()}))
 """
     assert fresh(code).stdout == "(WEEK > 3)\n"

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import Cube, build_cube
+from kartothek_cube.cli.export import TerminalStream
 from kartothek_cube.cli.output import document, size, table
-from kartothek_cube.cli.query.export import TerminalStream
 
 
 def test_json_holds_every_value():

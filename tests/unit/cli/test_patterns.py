@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kartothek_cube.cli.errors import Failure
+from kartothek_cube.cli.context import Failure
 from kartothek_cube.cli.options import chosen
 
 NAMES = ["enrich", "enrich_cl", "seed", "un"]

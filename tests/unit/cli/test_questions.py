@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import Cube, append_to_cube, build_cube
-from kartothek_cube.core.expressions.conjunction import conditions_in
+from kartothek_cube.core.expressions.conditions import conditions_in
 from tests.support.cli_cubes import CUBE, SEED
 
 TYPES = {"p": pa.int64(), "s": pa.string(), "q": pa.string()}

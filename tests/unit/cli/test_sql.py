@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("duckdb", minversion="1.2")
 
 from kartothek_cube import Cube, append_to_cube, build_cube, query_cube_arrow
-from kartothek_cube.cli.errors import SqlFailure
+from kartothek_cube.cli.context import SqlFailure
 from tests.support.cli_cubes import CUBE, OTHER, leave_unmade
 
 ORDERED = "SELECT x, p, v1, v2 FROM my_cube WHERE x > 1 ORDER BY x"
@@ -272,7 +272,7 @@ def test_without_duckdb_the_extra_is_named(run, monkeypatch):
 
 def test_without_prompt_toolkit_the_extra_is_named(run, monkeypatch):
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
-    monkeypatch.delitem(sys.modules, "kartothek_cube.cli.query.sql_prompt", raising=False)
+    monkeypatch.delitem(sys.modules, "kartothek_cube.cli.prompt", raising=False)
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
     ran = run("sql")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
@@ -283,7 +283,7 @@ def test_a_reader_that_has_gone_ends_the_command(run, monkeypatch):
     def gone(*_):
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr("kartothek_cube.cli.query.export.CsvSink.write", gone)
+    monkeypatch.setattr("kartothek_cube.cli.export.CsvSink.write", gone)
     ran = run("sql", "FROM other")
     assert (ran.code, ran.err) == (1, "")
 
@@ -313,7 +313,7 @@ def test_ctrl_c_stops_duckdb_and_leaves_no_file(run, folder, monkeypatch):
 
 def test_rows_are_written_as_they_come(run, monkeypatch):
     sizes = []
-    monkeypatch.setattr("kartothek_cube.cli.query.export.CsvSink.write", lambda _, batch: sizes.append(len(batch)))
+    monkeypatch.setattr("kartothek_cube.cli.export.CsvSink.write", lambda _, batch: sizes.append(len(batch)))
     run("sql", "FROM range(1000000)")
     assert sum(sizes) == 1_000_000
     assert max(sizes) < 200_000

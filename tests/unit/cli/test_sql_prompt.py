@@ -13,8 +13,8 @@ from prompt_toolkit.document import Document
 
 from kartothek_cube import Cube, build_cube, open_store
 from kartothek_cube.api.dataset import store_dataframes_as_dataset
-from kartothek_cube.cli.errors import Failure
-from kartothek_cube.cli.query.sql_prompt import Names, StatementCompleter, is_whole, statement_of
+from kartothek_cube.cli.context import Failure
+from kartothek_cube.cli.prompt import Names, StatementCompleter, is_whole, statement_of
 
 
 @pytest.mark.parametrize(

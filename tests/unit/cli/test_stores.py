@@ -4,8 +4,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.api.dataset import store_dataframes_as_dataset
-from kartothek_cube.cli.context import store_named, store_names
-from kartothek_cube.cli.errors import Failure
+from kartothek_cube.cli.context import Failure, store_named, store_names
 
 ENTRIES = """
 old: {type: hfs, path: store}

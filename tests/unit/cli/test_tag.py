@@ -61,8 +61,7 @@ def test_history_shows_tags(run):
 
 
 def test_tags_are_completed(run, store):
-    from kartothek_cube.cli.completion import tag_names
-    from kartothek_cube.cli.context import LoadedCube
+    from kartothek_cube.cli.context import LoadedCube, tag_names
 
     tag_cube(CUBE, store, "model 7")
     assert tag_names(LoadedCube(CUBE, store, {})) == ["model 7"]

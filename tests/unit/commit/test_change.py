@@ -6,15 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow.schema import ordered
-from kartothek_cube.core.commit.apply import apply_change
-from kartothek_cube.core.commit.change import Change
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.arrow.types import ordered
+from kartothek_cube.core.commit.change import Change, apply_change
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.write.partitioner import split_rows
-from kartothek_cube.core.write.receipt import Receipt
-from kartothek_cube.core.write.stage import StageRequest, dataset_schema, stage_parts
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.core.write.prepare import split_rows
+from kartothek_cube.core.write.stage import Receipt, StageRequest, dataset_schema, stage_parts
 from kartothek_cube.errors import InvalidInput, Unsupported
 from tests.support.commits import UUID, make_change, stage, write
 

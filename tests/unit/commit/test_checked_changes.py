@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.arrow.schema import ordered
-from kartothek_cube.core.commit import apply, commit
+from kartothek_cube.core.arrow.types import ordered
+from kartothek_cube.core.commit import change as apply
+from kartothek_cube.core.commit import commit
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change, prepare_commit
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.io.parquet_format import ParquetFormat
-from kartothek_cube.core.metadata.document import render_document
-from kartothek_cube.core.metadata.partitions import to_mapping
+from kartothek_cube.core.io.formats import ParquetFormat
+from kartothek_cube.core.metadata.document import render_document, to_mapping
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.write.partitioner import split_rows
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.core.write.prepare import split_rows
 from kartothek_cube.core.write.stage import StageRequest, dataset_schema, stage_parts
 from kartothek_cube.errors import CommitConflict
 from tests.caches import forget

@@ -17,7 +17,7 @@ from kartothek_cube.core.metadata.commit_log import LENGTH
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash
 from tests.support.aging import use_clock
 from tests.support.commits import UUID, make_change, wait_for_waiting, write

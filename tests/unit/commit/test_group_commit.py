@@ -6,14 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kartothek_cube.core.commit.commit import commit_change
-from kartothek_cube.core.commit.group_commit import PendingCommit, _queues, group_commit
+from kartothek_cube.core.commit.commit import PendingCommit, _queues, commit_change, group_commit
 from kartothek_cube.core.metadata.history_entry import history_key
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.snapshots.time_travel import states
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CommitConflict
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.caches import forget

@@ -8,7 +8,7 @@ import pytest
 from kartothek_cube import Cube, append_to_cube, build_cube
 from kartothek_cube.api.dataset import store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.testing.stores import CountingStore
 
 CUBE = Cube("x", "p", "cube", index_columns=["i1"])

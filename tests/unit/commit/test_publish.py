@@ -14,24 +14,21 @@ from storefact._hstores import HFilesystemStore
 from kartothek_cube.core.commit import commit
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
-from kartothek_cube.core.commit.schema_sync import update_schema_file
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.metadata import snapshot as snapshot_module
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, LENGTH, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import parse_document, render_document
-from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY
 from kartothek_cube.core.metadata.history_entry import history_key
 from kartothek_cube.core.metadata.naming import document_key, schema_key
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes, parse_common_metadata
-from kartothek_cube.core.metadata.snapshot import CommitResult
+from kartothek_cube.core.metadata.snapshot import CommitResult, common_metadata_bytes, parse_common_metadata
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY
 from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.snapshots.documents import update_schema_file
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_index, load_snapshot
 from kartothek_cube.core.stores.key_value import KeyValueAdapter
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.write.receipt import PartitionRows
-from kartothek_cube.core.write.stage import StageRequest, stage_parts
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
+from kartothek_cube.core.write.stage import PartitionRows, StageRequest, stage_parts
 from kartothek_cube.errors import (
     AtomicityRequired,
     CommitConflict,

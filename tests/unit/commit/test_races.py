@@ -10,21 +10,24 @@ from dataclasses import fields, replace
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.commit import apply, commit
-from kartothek_cube.core.commit.apply import apply_change, rebase_and_apply
-from kartothek_cube.core.commit.commit import commit_change
-from kartothek_cube.core.commit.group_commit import PendingCommit
-from kartothek_cube.core.dataset.distributed import write_single_partition
+from kartothek_cube.core.commit import change as apply
+from kartothek_cube.core.commit import commit
+from kartothek_cube.core.commit.change import apply_change, rebase_and_apply
+from kartothek_cube.core.commit.commit import PendingCommit, commit_change
 from kartothek_cube.core.dataset.history import undo
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.dataset.write import create_empty_dataset_header, update_dataset_from_dataframes
+from kartothek_cube.core.dataset.write import (
+    create_empty_dataset_header,
+    update_dataset_from_dataframes,
+    write_single_partition,
+)
 from kartothek_cube.core.metadata import commit_log
 from kartothek_cube.core.metadata.commit_log import LENGTH
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, ForeignWriterWarning
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault
 from tests.caches import forget

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.commit.apply import apply_change
-from kartothek_cube.core.commit.change import Change
-from kartothek_cube.core.commit.rebase import rebase
+from kartothek_cube.core.commit.change import Change, apply_change, rebase
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.metadata.snapshot import make_snapshot
-from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.errors import CommitConflict, UnknownColumn
 from tests.support.commits import UUID
 

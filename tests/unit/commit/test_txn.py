@@ -15,15 +15,18 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.commit.commit import commit_change, prepare_commit
-from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
-from kartothek_cube.core.dataset.distributed import commit_receipts, stage_partitions
 from kartothek_cube.core.dataset.history import undo
+from kartothek_cube.core.dataset.maintain import compact_dataset, copy_dataset, rename_dataset
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
-from kartothek_cube.core.metadata.txn import TXN_KEY, Txn, is_applied, last_number, parse_txn, with_txn
+from kartothek_cube.core.dataset.write import (
+    commit_receipts,
+    stage_partitions,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.core.metadata.commit_log import TXN_KEY, Txn, is_applied, last_number, parse_txn, with_txn
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.verbs.compact import compact_dataset
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CommitConflict, CorruptDocument, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.support.commits import UUID, make_change, wait_for_waiting, write

@@ -16,7 +16,7 @@ import kartothek_cube.api.discover as discovery
 import kartothek_cube.spark as spark_api
 from kartothek_cube import C, Cube, build_cube, count_cube, open_store
 from kartothek_cube.api.dataset import month, read_table, store_dataframes_as_dataset
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType
 from tests.support.cli_cubes import leave_unmade
 from tests.support.cubes import ColdStore

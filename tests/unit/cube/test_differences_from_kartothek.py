@@ -35,7 +35,7 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.api.dataset import convert_metadata_format, read_table_arrow, store_dataframes_as_dataset
 from kartothek_cube.api.discover import discover_cube, discover_datasets_unchecked
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, KeyNotFound
 from tests.support.checklists import rows_in
 from tests.support.cubes import answers, contents, files, index_of, refused, snapshot, table, with_column

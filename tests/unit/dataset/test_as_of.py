@@ -30,7 +30,7 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore
 from tests.caches import forget

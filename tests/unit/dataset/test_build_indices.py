@@ -16,10 +16,10 @@ from kartothek_cube.core.dataset.write import (
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
 )
-from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 from kartothek_cube.core.metadata.naming import document_key
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.core.stores.contract import ReadOnlyView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidRequest, InvalidType, ReadOnlyStore, Unsupported
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.datasets import (

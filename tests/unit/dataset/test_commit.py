@@ -8,18 +8,19 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.dataset.distributed import commit_dataset, write_single_partition
 from kartothek_cube.core.dataset.maintain import build_dataset_indices
-from kartothek_cube.core.dataset.staged_partitions import StagedPartitions
 from kartothek_cube.core.dataset.write import (
+    StagedPartitions,
+    commit_dataset,
     create_empty_dataset_header,
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
+    write_single_partition,
 )
 from kartothek_cube.core.io.csv import CsvFormat
-from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 from kartothek_cube.core.metadata.naming import document_key
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidRequest, InvalidType, KeyNotFound, Unsupported
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.datasets import (

@@ -27,7 +27,7 @@ from kartothek_cube.api.dataset import (
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.metadata.naming import document_key
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType, StagedFilesLost
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault
 from tests.support.datasets import (

@@ -25,7 +25,7 @@ from kartothek_cube.api.dataset import (
 from kartothek_cube.core.arrow.difference import CHANGE_TYPE
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import (
     DatasetNotFound,
     ForeignWriterWarning,

@@ -27,10 +27,10 @@ from kartothek_cube.api.dataset import (
     verify_dataset,
 )
 from kartothek_cube.core.metadata.naming import schema_key
-from kartothek_cube.core.metadata.schema_file import parse_common_metadata
+from kartothek_cube.core.metadata.snapshot import parse_common_metadata
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.write.dataset_layout import dropped_columns
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.core.write.layout import dropped_columns
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, UnknownColumn
 
 UUID = "uuid"
@@ -231,7 +231,7 @@ def test_files_keep_a_column(store):
 
 
 def test_an_index_that_comes_meanwhile_wins(store, monkeypatch):
-    from kartothek_cube.core.dataset import layout as module
+    from kartothek_cube.core.dataset import maintain as module
 
     commit, others = module.commit_change, iter(["v1"])
 

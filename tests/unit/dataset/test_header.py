@@ -6,16 +6,17 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.dataset.distributed import commit_dataset, write_single_partition
 from kartothek_cube.core.dataset.read import read_table
 from kartothek_cube.core.dataset.write import (
+    commit_dataset,
     create_empty_dataset_header,
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
+    write_single_partition,
 )
 from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.core.stores.contract import ReadOnlyView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import AlreadyExists, InvalidInput, InvalidRequest, InvalidType, ReadOnlyStore, Unsupported
 from tests.support.datasets import (
     UUID,

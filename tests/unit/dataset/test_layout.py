@@ -41,12 +41,12 @@ from kartothek_cube.api.dataset import (
     write_single_partition,
 )
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
-from kartothek_cube.core.dataset import layout as module
+from kartothek_cube.core.dataset import maintain as module
 from kartothek_cube.core.metadata.document import LAYOUT_KEY
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import check_as_of, load_snapshot_as_of
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.write.dataset_layout import layout_of
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.core.write.layout import layout_of
 from kartothek_cube.errors import (
     CorruptDocument,
     InvalidInput,

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from kartothek_cube import Cube, build_cube, list_datasets
 from kartothek_cube.api.dataset import convert_metadata_format, store_dataframes_as_dataset
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 
 
 def test_datasets_are_listed_once_each_with_those_of_cubes():

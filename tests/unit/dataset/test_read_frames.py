@@ -15,12 +15,12 @@ from kartothek_cube.core.dataset.read import (
     read_dataset_as_dataframes__iterator,
     read_table,
 )
-from kartothek_cube.core.io.parquet_format import ParquetFormat
-from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.io.formats import ParquetFormat
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 from kartothek_cube.core.metadata.naming import schema_key
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
+from kartothek_cube.core.metadata.snapshot import common_metadata_bytes
 from kartothek_cube.core.runtime.options import options
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidRequest, InvalidType, KeyNotFound, UnknownColumn
 from kartothek_cube.testing.stores import CountingStore
 from tests.caches import forget

@@ -7,13 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.core.dataset.read import read_table, read_table_arrow, stream_table
-from kartothek_cube.core.dataset.scan_plan import plan_table_scan
-from kartothek_cube.core.io.parquet_format import ParquetFormat
-from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.dataset.read import plan_table_scan, read_table, read_table_arrow, stream_table
+from kartothek_cube.core.io.formats import ParquetFormat
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 from kartothek_cube.core.metadata.naming import schema_key
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.metadata.snapshot import common_metadata_bytes
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import (
     CorruptData,
     DatasetNotFound,

@@ -10,17 +10,18 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.dataset.distributed import commit_dataset, write_single_partition
 from kartothek_cube.core.dataset.read import read_table
 from kartothek_cube.core.dataset.write import (
+    commit_dataset,
     create_empty_dataset_header,
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
     update_dataset_from_dataframes__iter,
+    write_single_partition,
 )
 from kartothek_cube.core.metadata.naming import schema_key
-from kartothek_cube.core.metadata.schema_file import parse_common_metadata
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.metadata.snapshot import parse_common_metadata
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidRequest
 from tests.support.datasets import UUID, file_of, index, index_of_files, labels, read, refused, rows, schema
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn, Unsupported
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.datasets import UUID, document, index, index_of_files, keys, labels, refused, rows, snapshot

@@ -18,8 +18,8 @@ from kartothek_cube.core.io.csv import CsvFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.serializers import ParquetSerializer
 from kartothek_cube.core.metadata.naming import document_key
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.core.stores.contract import ReadOnlyView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import AlreadyExists, InvalidInput, InvalidType, ReadOnlyStore, Unsupported
 from tests.support.datasets import (
     UUID,

@@ -10,8 +10,7 @@ from kartothek_cube.api.dataset import store_dataframes_as_dataset
 from kartothek_cube.core.dataset.read import read_table_arrow, stream_table
 from kartothek_cube.core.io.csv import CsvFormat
 from kartothek_cube.core.runtime.options import options
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.errors import CorruptData, DatasetNotFound, InvalidInput, InvalidType, KeyNotFound
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.commits import UUID, write

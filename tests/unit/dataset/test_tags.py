@@ -36,12 +36,12 @@ from kartothek_cube.api.dataset import (
     verify_dataset,
 )
 from kartothek_cube.core.metadata.naming import document_key
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
+from kartothek_cube.core.metadata.snapshot import common_metadata_bytes
 from kartothek_cube.core.metadata.tag import check_tag_name, is_state_key, is_tag_key, may_be_tag, tag_key
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
 from kartothek_cube.core.stores.contract import check_key
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import (
     AlreadyExists,
     CorruptDocument,

@@ -18,8 +18,8 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
     update_rows,
 )
-from kartothek_cube.core.maintenance.compaction import run as compaction
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.maintenance import compaction
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, UnknownColumn
 
 

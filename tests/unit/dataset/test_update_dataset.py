@@ -16,9 +16,9 @@ from kartothek_cube.core.dataset.write import (
     update_dataset_from_dataframes,
     update_dataset_from_dataframes__iter,
 )
-from kartothek_cube.core.kartothek.factory import DatasetFactory
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
+from kartothek_cube.core.stores.contract import ReadOnlyView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType, ReadOnlyStore, Unsupported
 from tests.support.datasets import (
     UUID,

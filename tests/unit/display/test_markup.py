@@ -7,10 +7,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.display.changes import changed_rows, changes_table, counts_table
-from kartothek_cube.core.display.html import (
+from kartothek_cube.core.arguments import shortened
+from kartothek_cube.core.display import (
     Markup,
+    changed_rows,
+    changes_table,
     code,
+    counts_table,
     details,
     escape,
     in_notebook,
@@ -19,7 +22,6 @@ from kartothek_cube.core.display.html import (
     table,
     table_cell,
 )
-from kartothek_cube.core.text import shortened
 
 
 @given(st.text() | st.text(st.characters(min_codepoint=0, max_codepoint=0x20)) | st.just("\ud800\uffff"))

@@ -21,7 +21,7 @@ from kartothek_cube.api.dataset import (
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
 )
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError
 from tests.support.all_types import ALL_TYPES, ODD_ZONES, nested_moments
 from tests.support.cubes import CUBE, SEED, build_two, with_column

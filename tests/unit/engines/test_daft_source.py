@@ -13,8 +13,8 @@ from kartothek_cube import Cube, query_cube_arrow
 from kartothek_cube.api.cube import append_to_cube, build_cube
 from kartothek_cube.api.dataset import store_dataframes_as_dataset
 from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.engines.catalog import open_dataset_table
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.engines.tables import open_dataset_table
 from kartothek_cube.engines.verbs import scan_cube_daft
 from kartothek_cube.errors import InvalidInput
 from tests.support.cubes import CUBE, SEED, build_two, with_column
@@ -56,7 +56,7 @@ def store(written):
 def source_of(name, store):
     if name == "parts":
         return scan_cube_daft("parts", store)
-    from kartothek_cube.engines.daft_source import TableSource
+    from kartothek_cube.engines.daft import TableSource
 
     return TableSource(open_dataset_table(name, store, "scan_dataset_daft", current_options(None))).read()
 

@@ -29,7 +29,7 @@ from kartothek_cube.api.dataset import (
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
 )
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, HistoryUnavailable, InvalidInput, InvalidType
 from tests.support.cubes import CUBE, SEED, with_column
 from tests.support.reads import MeasuredStore

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kartothek_cube import connect, scan_cube, scan_dataset
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.engines import verbs as extras
 from kartothek_cube.engines.verbs import OLDEST, require, scan_cube_daft
 from kartothek_cube.errors import MissingExtra

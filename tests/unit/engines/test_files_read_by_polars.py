@@ -38,7 +38,7 @@ def root(tmp_path):
 @pytest.fixture
 def read_by_polars(monkeypatch):
     """The numbers of files that Polars has read in turn."""
-    from kartothek_cube.engines import polars_scan
+    from kartothek_cube.engines import polars as polars_scan
 
     found, original = [], polars_scan._read_bundles
 
@@ -162,7 +162,7 @@ def test_files_without_partitions_are_read_by_polars(tmp_path, read_by_polars):
 
 @pytest.mark.parametrize("first", [2_000, 0])
 def test_frames_stay_within_the_memory_from_the_first(tmp_path, monkeypatch, first):
-    from kartothek_cube.engines import polars_scan
+    from kartothek_cube.engines import polars as polars_scan
 
     text = "x" * 200
     rows = [pa.table({"p": [i] * 2_000, "v": [f"{n % 20:02}{text}" for n in range(2_000)]}) for i in range(12)]

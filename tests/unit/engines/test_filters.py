@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pytest
 
 from kartothek_cube import connect, scan_dataset
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.engines.arrow_dataset import filter_of, parse_expression
-from kartothek_cube.engines.polars_scan import Conjunct, split_predicate
+from kartothek_cube.engines.polars import Conjunct, split_predicate
 from kartothek_cube.engines.pushdown import And, Comparison, Implied, Membership, Or, Unknown, implied_clauses
 from tests.support.commits import UUID, write
 

@@ -6,7 +6,7 @@ import narwhals as nw
 import pytest
 
 from kartothek_cube import connect, scan_cube, scan_dataset
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from tests.support.cubes import CUBE, build_two
 from tests.support.reads import MeasuredStore
 

@@ -11,7 +11,7 @@ import pytest
 
 from kartothek_cube import connect
 from kartothek_cube.api.dataset import store_dataframes_as_dataset
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.engines.arrow_dataset import nan_above_all
 
 NAN = float("nan")

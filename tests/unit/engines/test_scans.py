@@ -23,7 +23,7 @@ from kartothek_cube.api.dataset import (
 from kartothek_cube.api.discover import discover_cube
 from kartothek_cube.api.serialization import CsvSerializer
 from kartothek_cube.core.runtime import options as options_module
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType, KartothekCubeError, KeyNotFound
 from tests.support.all_types import ALL_TYPES, IN_CSV, ODD_ZONES, SPELLINGS, nested_moments
 from tests.support.cubes import CUBE, SEED, build_two, with_column

@@ -9,8 +9,8 @@ import pytest
 from kartothek_cube import connect
 from kartothek_cube.api.dataset import history, store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.metadata.naming import document_key
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.engines.statements import bare_count, created_name, explained, is_kept, split, split_calls
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.engines.duckdb import bare_count, created_name, explained, is_kept, split, split_calls
 from tests.support.cubes import build_two
 from tests.support.reads import MeasuredStore
 

@@ -13,7 +13,7 @@ import pytest
 
 from kartothek_cube import Cube, connect, options, scan_cube, scan_dataset
 from kartothek_cube.api.cube import build_cube
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from tests.support.reads import MeasuredStore
 
 pytestmark = pytest.mark.skipif(

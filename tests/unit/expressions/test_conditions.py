@@ -27,6 +27,8 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.core.expressions.conditions import (
     C,
+    Condition,
+    Conjunction,
     EqualityCondition,
     GreaterEqualCondition,
     GreaterThanCondition,
@@ -36,13 +38,13 @@ from kartothek_cube.core.expressions.conditions import (
     IsNotInCondition,
     LessEqualCondition,
     LessThanCondition,
+    SimpleCondition,
     VirtualColumn,
     convert_predicates_to_cube_conditions,
     write_predicate_as_cube_condition,
 )
-from kartothek_cube.core.expressions.conjunction import Condition, Conjunction, SimpleCondition
 from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 TYPES = {
@@ -940,7 +942,7 @@ def test_isnotin_is_shown_by_a_plan(cube_store):
 
 def test_the_text_form_knows_its_operators_whatever_was_imported_first():
     code = (
-        "import pyarrow as pa; from kartothek_cube.core.expressions.conjunction import Conjunction;"
+        "import pyarrow as pa; from kartothek_cube.core.expressions.conditions import Conjunction;"
         "print(Conjunction.from_string('x >= 2', {'x': pa.int64()}))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.core.dataset.read import read_dataset_as_dataframes, read_table
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidType
 from tests.support.commits import UUID, write
 

@@ -13,23 +13,26 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.arrow.literals import literal_array
 from kartothek_cube.core.arrow.types import normal_type
-from kartothek_cube.core.expressions import evaluate
-from kartothek_cube.core.expressions.evaluate import (
+from kartothek_cube.core.expressions import predicates as evaluate
+from kartothek_cube.core.expressions.literals import literal_array
+from kartothek_cube.core.expressions.predicates import (
+    OPERATORS,
     Bounds,
+    Clause,
     clause_on_scalar,
+    is_null,
     matching_rows,
     matching_values,
+    parse_predicates,
     possible_chunks,
 )
-from kartothek_cube.core.expressions.predicates import OPERATORS, Clause, is_null, parse_predicates
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
+from kartothek_cube.core.metadata.document import PartitionColumns
 from kartothek_cube.core.metadata.index import build_index
-from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.scan.plan import index_mask, indexed_clauses
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 
 COMPARE = {"==": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 DAY = dt.datetime(2020, 2, 29)

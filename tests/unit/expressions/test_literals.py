@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.expressions.conditions import C
-from kartothek_cube.core.expressions.conjunction import Condition
+from kartothek_cube.core.expressions.conditions import C, Condition
 from kartothek_cube.errors import InvalidInput
 
 TYPES = {

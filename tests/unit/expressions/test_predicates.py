@@ -12,22 +12,23 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow.literals import WrongOperand
-from kartothek_cube.core.expressions.evaluate import clause_on_scalar, matching_all
+from kartothek_cube.core.expressions.literals import WrongOperand
 from kartothek_cube.core.expressions.predicates import (
     OPERATORS,
     Clause,
     accepts_null,
+    clause_on_scalar,
     columns_of,
     constants_of,
     denied,
     is_null,
+    matching_all,
     parse_predicates,
     resolve_constants,
 )
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 X, Y, P = Clause("x", "==", 1), Clause("y", "<", "b"), Clause("p", "!=", 2)

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.expressions import evaluate as module
-from kartothek_cube.core.expressions.evaluate import can_be_searched, matching_all, matching_ranges
-from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.expressions import predicates as module
+from kartothek_cube.core.expressions.predicates import Clause, can_be_searched, matching_all, matching_ranges
 
 OPS = st.sampled_from(["==", "<", "<=", ">", ">="])
 KINDS = [

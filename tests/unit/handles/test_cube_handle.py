@@ -16,7 +16,7 @@ import kartothek_cube
 from kartothek_cube import C, Cube, open_store, options, query_cube
 from kartothek_cube.api import cube as verbs
 from kartothek_cube.api.dataset import store_dataframes_as_dataset
-from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.core.stores.contract import StoreView
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 CUBE = Cube(["x"], ["p"], "sales", index_columns=["i1"])

@@ -13,15 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.expressions.predicates import Clause, Constants
-from kartothek_cube.core.io import parquet, parquet_source
+from kartothek_cube.core.io import parquet, small_files
+from kartothek_cube.core.io import parquet as parquet_source
 from kartothek_cube.core.io import reader as batched_reader
-from kartothek_cube.core.io._fast import small_files
 from kartothek_cube.core.io.csv import CsvFormat
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, TooLarge, read_rows, read_together
 from kartothek_cube.core.runtime.telemetry import counting
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.errors import CorruptData, CorruptDocument, KeyNotFound
 
 pytestmark = pytest.mark.usefixtures("fast_paths")
@@ -175,7 +174,7 @@ def test_no_more_are_filtered_at_once_than_fit(local, filtered_at_once, monkeypa
 
 
 def test_texts_that_repeat_are_filtered_as_dictionaries(local, monkeypatch):
-    monkeypatch.setattr(parquet_source, "_MANY_ROWS", 0)
+    monkeypatch.setattr(parquet_source, "_MANY_ROWS_OF_A_SOURCE", 0)
     files = [(put(local, f"f{k}", pa.table({"x": [1, 2] * 4, "y": ["a" * 9, None] * 4})), {}) for k in range(3)]
     for value in ("a" * 9, "b"):
         check(local, files, request("y", "x", predicates=((Clause("y", "==", value),),)))

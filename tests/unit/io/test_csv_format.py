@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io.csv import CsvFormat
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, file_rows, read_rows
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.errors import CorruptData, InvalidType, KeyNotFound, Unsupported
 from kartothek_cube.testing.stores import FaultyStore, InjectedFault
 

@@ -9,12 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.io.parquet import read_columns
-from kartothek_cube.core.io.parquet_format import AdaptiveParquetFormat, ParquetFormat
-from kartothek_cube.core.io.parquet_source import ParquetSource, column_bounds, open_file
+from kartothek_cube.core.io.formats import AdaptiveParquetFormat, ParquetFormat
+from kartothek_cube.core.io.parquet import ParquetSource, column_bounds, open_file, read_columns
 from kartothek_cube.core.io.reader import FileRequest, file_rows, read_rows
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault
 
@@ -376,7 +374,7 @@ def test_row_groups_that_cannot_match_are_not_read(store, monkeypatch, clauses, 
     found = read(store, ["x", "v1"], *clauses)
     assert sorted(set(seen.read)) == groups
     whole = pq.read_table(pa.BufferReader(store.get(KEY)))
-    from kartothek_cube.core.expressions.evaluate import matching_rows
+    from kartothek_cube.core.expressions.predicates import matching_rows
 
     assert found == whole.filter(pa.array(matching_rows(whole, (tuple(clauses),)))).select(["x", "v1"])
 

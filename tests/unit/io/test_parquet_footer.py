@@ -10,10 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.io import parquet_footer
-from kartothek_cube.core.io.parquet import open_file, read_parquet_inside
-from kartothek_cube.core.io.parquet_footer import file_state
-from kartothek_cube.core.runtime.lru_cache import LruCache
+from kartothek_cube.core.io import parquet as parquet_footer
+from kartothek_cube.core.io.parquet import file_state, open_file, read_parquet_inside
+from kartothek_cube.core.runtime.executor import LruCache
 from kartothek_cube.core.stores.open import open_store
 
 KEY = "d/table/part.parquet"
@@ -98,9 +97,9 @@ def test_a_file_whose_time_was_set_back_has_changed(path):
 def test_a_file_that_is_replaced_while_it_opens_is_not_kept(store, path, monkeypatch):
     write(path, [1, 2, 3, 4])
     states = iter([file_state(str(path))._replace(inode=0), file_state(str(path))])
-    monkeypatch.setattr("kartothek_cube.core.io.parquet_source.file_state", lambda _path: next(states))
+    monkeypatch.setattr("kartothek_cube.core.io.parquet.file_state", lambda _path: next(states))
     first = footer_of(store)
-    monkeypatch.setattr("kartothek_cube.core.io.parquet_source.file_state", file_state)
+    monkeypatch.setattr("kartothek_cube.core.io.parquet.file_state", file_state)
     assert footer_of(store) is not first
 
 

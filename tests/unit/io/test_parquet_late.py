@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.expressions.evaluate import matching_rows, matching_values
-from kartothek_cube.core.expressions.predicates import Clause, is_null
-from kartothek_cube.core.io import parquet, parquet_source
-from kartothek_cube.core.io.parquet_format import ParquetFormat
-from kartothek_cube.core.io.parquet_source import ParquetSource, _DistantFile, open_file
+from kartothek_cube.core.expressions.predicates import Clause, is_null, matching_rows, matching_values
+from kartothek_cube.core.io import parquet
+from kartothek_cube.core.io import parquet as parquet_source
+from kartothek_cube.core.io.formats import ParquetFormat
+from kartothek_cube.core.io.parquet import ParquetSource, _DistantFile, open_file
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CorruptData
 
 pytestmark = pytest.mark.usefixtures("fast_paths")
@@ -68,7 +68,7 @@ class Reads:
 @pytest.fixture
 def every_size(monkeypatch):
     """What is worth it for large files only is done with small ones."""
-    monkeypatch.setattr(parquet_source, "_MANY_ROWS", 0)
+    monkeypatch.setattr(parquet_source, "_MANY_ROWS_OF_A_SOURCE", 0)
     monkeypatch.setattr(parquet, "_FEW_ROWS", 0)
 
 
@@ -260,7 +260,7 @@ def test_the_rows_are_those_of_the_whole_table(make, records, size, predicates, 
     store = put(make(), table, chunk_size=size)
     request = FileRequest("uuid", SCHEMA, tuple(sorted(columns)), tuple(predicates))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet_source, "_MANY_ROWS", 0)
+        patch.setattr(parquet_source, "_MANY_ROWS_OF_A_SOURCE", 0)
         patch.setattr(parquet, "_FEW_ROWS", 0)
         found = read_rows(store, KEY, request)
     expected = table.filter(pa.array(matching_rows(table, tuple(predicates)))).select(sorted(columns))

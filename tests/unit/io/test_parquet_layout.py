@@ -9,8 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.core.io.parquet_format import AdaptiveParquetFormat, ParquetFormat
-from kartothek_cube.core.io.parquet_layout import GROUP_ROWS, row_group_rows, unique_columns
+from kartothek_cube.core.io.formats import (
+    GROUP_ROWS,
+    AdaptiveParquetFormat,
+    ParquetFormat,
+    row_group_rows,
+    unique_columns,
+)
 
 N = 131_072
 COUNT = np.arange(N)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.io._fast import shared_key_columns
-from kartothek_cube.core.io._fast.shared_key_columns import read_rest, read_with
-from kartothek_cube.core.io.parquet_source import ParquetSource
+from kartothek_cube.core.io.parquet import ParquetSource
 from kartothek_cube.core.io.reader import FileRequest, read_rows
-from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
+from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.core.stores.open import open_store
+from kartothek_cube.cube.execute import load as shared_key_columns
+from kartothek_cube.cube.execute.load import read_rest, read_with
 from kartothek_cube.errors import CorruptData
 from kartothek_cube.testing.stores import CountingStore
 

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from kartothek_cube.core.kartothek.partition import combine_metadata
+from kartothek_cube.core.kartothek.dataset_metadata import combine_metadata
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 # Those without lists are what kartothek 5.3 gives.

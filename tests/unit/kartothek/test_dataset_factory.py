@@ -7,8 +7,7 @@ import pickle
 
 import pytest
 
-from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata, DatasetMetadataBase
-from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata, DatasetMetadataBase
 from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType, KeyNotFound, UnknownColumn

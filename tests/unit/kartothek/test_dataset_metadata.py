@@ -11,12 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata, DatasetMetadataBase
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata, DatasetMetadataBase, Partition
 from kartothek_cube.core.kartothek.indices import ExplicitSecondaryIndex, PartitionIndex
-from kartothek_cube.core.kartothek.partition import Partition
 from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
 from kartothek_cube.core.metadata.naming import document_key, schema_key
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
+from kartothek_cube.core.metadata.snapshot import common_metadata_bytes
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import (

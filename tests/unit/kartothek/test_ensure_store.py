@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import storefact
 
-from kartothek_cube.core.kartothek.factory import ensure_store, lazy_store
+from kartothek_cube.core.kartothek.dataset_metadata import ensure_store, lazy_store
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import StoreFactory, open_store
 from kartothek_cube.errors import InvalidInput, InvalidType

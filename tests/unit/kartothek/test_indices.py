@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.kartothek.index_base import IndexBase
 from kartothek_cube.core.kartothek.indices import (
     ExplicitSecondaryIndex,
+    IndexBase,
     PartitionIndex,
     filter_indices,
     merge_indices,
@@ -23,7 +23,7 @@ from kartothek_cube.core.kartothek.indices import (
 )
 from kartothek_cube.core.metadata.index import build_index, column_index
 from kartothek_cube.core.snapshots.loader import load_index
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound, Unsupported
 from tests.support.commits import UUID, write
 

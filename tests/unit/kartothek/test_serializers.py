@@ -27,9 +27,9 @@ from kartothek_cube.api.serialization import (
     filter_predicates_by_column,
 )
 from kartothek_cube.core.io.csv import CsvFormat
-from kartothek_cube.core.io.parquet_format import ParquetFormat
-from kartothek_cube.core.io.parquet_source import ParquetSource
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.io.formats import ParquetFormat
+from kartothek_cube.core.io.parquet import ParquetSource
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.core.write.stage import StageRequest
 from kartothek_cube.errors import (

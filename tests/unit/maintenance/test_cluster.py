@@ -23,10 +23,10 @@ from kartothek_cube.api.dataset import (
     verify_dataset,
 )
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
-from kartothek_cube.core.io.clustered_files import UNKNOWN, Clustering, ClusterMark, mark_of, sort_range
-from kartothek_cube.core.io.parquet_source import open_file
-from kartothek_cube.core.maintenance.compaction.clustering import Layout, cluster_groups, cut_rows, piece_count
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.io.parquet import open_file
+from kartothek_cube.core.io.reader import UNKNOWN, Clustering, ClusterMark, mark_of, sort_range
+from kartothek_cube.core.maintenance.compaction_plan import Layout, cluster_groups, cut_rows, piece_count
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType, UnknownColumn, Unsupported
 from tests.support.datasets import UUID, contents, index, index_of_files, read, refused, snapshot
 from tests.support.random_tables import KINDS

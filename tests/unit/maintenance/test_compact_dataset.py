@@ -27,8 +27,8 @@ from kartothek_cube.api.dataset import (
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
 from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.metadata.naming import document_key
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import WRITES, ReadOnlyView, StoreView
+from kartothek_cube.core.stores.contract import WRITES, ReadOnlyView, StoreView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import (
     CommitConflict,
     CorruptData,

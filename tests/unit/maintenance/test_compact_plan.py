@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.io.file_figures import FileFigures
-from kartothek_cube.core.maintenance.compaction.plan import (
+from kartothek_cube.core.io.reader import FileFigures
+from kartothek_cube.core.maintenance.compaction_plan import (
     CellOrder,
+    CompactionReport,
     Overlay,
     cell_order,
     check_target_rows,
@@ -26,9 +27,7 @@ from kartothek_cube.core.maintenance.compaction.plan import (
     plan_compaction,
     whole_partitions,
 )
-from kartothek_cube.core.maintenance.compaction.report import CompactionReport
-from kartothek_cube.core.metadata.document import Document
-from kartothek_cube.core.metadata.partitions import PartitionColumns
+from kartothek_cube.core.metadata.document import Document, PartitionColumns
 from kartothek_cube.core.metadata.snapshot import make_snapshot
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType
 

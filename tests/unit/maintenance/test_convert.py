@@ -15,8 +15,8 @@ from kartothek_cube.core.metadata.commit_log import MOVING_KEY
 from kartothek_cube.core.metadata.document import parse_document, render_document
 from kartothek_cube.core.metadata.naming import document_format, document_key
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import WRITES, ReadOnlyView, StoreView
+from kartothek_cube.core.stores.contract import WRITES, ReadOnlyView, StoreView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CommitConflict, CorruptDocument, DatasetNotFound, InvalidInput, ReadOnlyStore
 from kartothek_cube.testing.stores import FaultyStore, SimulatedCrash
 

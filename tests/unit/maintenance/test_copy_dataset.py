@@ -8,19 +8,17 @@ import pytest
 from storefact._hstores import HDictStore
 
 from kartothek_cube import open_store, options
-from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
-from kartothek_cube.core.dataset.maintain import delete_dataset, garbage_collect_dataset
+from kartothek_cube.core.dataset.maintain import copy_dataset, delete_dataset, garbage_collect_dataset, rename_dataset
 from kartothek_cube.core.dataset.read import read_table
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.maintenance import copy
 from kartothek_cube.core.metadata.document import parse_document
-from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY
 from kartothek_cube.core.metadata.naming import document_key, schema_key
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY
 from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
+from kartothek_cube.core.stores.contract import WRITES, ReadOnlyView, StoreView
 from kartothek_cube.core.stores.key_value import KeyValueAdapter
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import WRITES, ReadOnlyView, StoreView
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.errors import (
     AlreadyExists,
     CommitConflict,

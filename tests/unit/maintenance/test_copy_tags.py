@@ -37,9 +37,8 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.core.metadata.tag import is_state_key, is_tag_object, tag_key
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.snapshots.tags import known_tag
-from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.snapshots.time_travel import known_tag, load_snapshot_as_of
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import AlreadyExists, HistoryUnavailable, KeyNotFound
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.cubes import CUBE, ENRICH, SEED, table

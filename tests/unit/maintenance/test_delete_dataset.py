@@ -9,12 +9,12 @@ from kartothek_cube import open_store
 from kartothek_cube.core.dataset.maintain import delete_dataset
 from kartothek_cube.core.dataset.read import read_table
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
-from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 from kartothek_cube.core.metadata.document import parse_document, render_document
 from kartothek_cube.core.metadata.naming import document_key, schema_key
 from kartothek_cube.core.snapshots.loader import find_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.core.stores.contract import ReadOnlyView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, ReadOnlyStore
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash
 

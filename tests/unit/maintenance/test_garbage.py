@@ -12,10 +12,10 @@ from kartothek_cube import open_store, options
 from kartothek_cube.core.dataset.maintain import garbage_collect_dataset
 from kartothek_cube.core.dataset.read import read_table
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
-from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 from kartothek_cube.core.metadata.naming import document_key
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import ReadOnlyView, StoreView
+from kartothek_cube.core.stores.contract import ReadOnlyView, StoreView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, InvalidType
 
 UUID = "uuid"

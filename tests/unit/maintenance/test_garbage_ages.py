@@ -18,11 +18,10 @@ from kartothek_cube.api.dataset import compact_dataset
 from kartothek_cube.core.dataset.maintain import delete_dataset, garbage_collect_dataset, verify_dataset
 from kartothek_cube.core.dataset.read import read_table
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
-from kartothek_cube.core.maintenance.garbage.report import HISTORY, INDEX, KEPT, UNNAMED
-from kartothek_cube.core.maintenance.garbage.run import tracked_keys
+from kartothek_cube.core.maintenance.garbage import HISTORY, INDEX, KEPT, UNNAMED, tracked_keys
+from kartothek_cube.core.metadata.document import PartitionColumns
 from kartothek_cube.core.metadata.history_entry import decode_entry, encode_entry, history_key
 from kartothek_cube.core.metadata.naming import document_key
-from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
 from kartothek_cube.errors import CorruptDocument, StagedFilesLost

@@ -19,11 +19,11 @@ from kartothek_cube.api.dataset import (
     undo,
     update_dataset_from_dataframes,
 )
-from kartothek_cube.core.maintenance.garbage.report import STATE, TAGGED, UNNAMED
+from kartothek_cube.core.maintenance.garbage import STATE, TAGGED, UNNAMED
 from kartothek_cube.core.metadata.tag import is_state_key, is_tag_object, tag_key
-from kartothek_cube.core.snapshots import tagging
+from kartothek_cube.core.snapshots import time_travel as tagging
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import HistoryUnavailable, KartothekCubeError
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.aging import AgedStore, use_clock

@@ -25,8 +25,8 @@ from kartothek_cube.api.dataset import (
 from kartothek_cube.api.serialization import CsvSerializer
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY
 from kartothek_cube.core.metadata.naming import document_key, schema_key
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.metadata.snapshot import common_metadata_bytes
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault
 from tests.support.damage import (

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import pickle
 
-from kartothek_cube.core.maintenance.verify.report import Counts, Finding, VerifyReport, report_of
+from kartothek_cube.core.maintenance.inspection import Counts, Finding, VerifyReport, report_of
 
 ERROR = Finding(
     "error", "missing-file", "uuid", "It is gone.", key="uuid/table/<b>.parquet", label="<b>", mend="restore('it')"

@@ -6,9 +6,9 @@ import pytest
 from kartothek_cube import options
 from kartothek_cube.api.dataset import update_dataset_from_dataframes, verify_dataset
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
-from kartothek_cube.core.maintenance.verify.rows import CellPass, distinct_index_values
+from kartothek_cube.core.maintenance.verify_checks import CellPass, distinct_index_values
 from kartothek_cube.core.metadata.naming import document_key, schema_key
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from tests.support.damage import ROWS, UUID, data_keys, document, edit_file, found, put, put_table, verify, write
 
 

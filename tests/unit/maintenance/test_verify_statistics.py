@@ -10,9 +10,9 @@ import pytest
 
 from kartothek_cube.api.cube import Cube, build_cube, verify_cube
 from kartothek_cube.api.dataset import build_statistics
-from kartothek_cube.core.metadata.file_statistics import STATISTICS_KEY
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY
 from kartothek_cube.core.snapshots import statistics
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from tests.caches import forget
 from tests.support.cubes import contents
 from tests.support.damage import UUID, data_keys, edit, edit_file, found, put_table, verify, write

@@ -9,7 +9,7 @@ import pytest
 
 from kartothek_cube import options
 from kartothek_cube.api.cube import Cube, append_to_cube, build_cube, describe_cube
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 
 CUBE = Cube(["x"], ["p"], "cube")
 

@@ -5,7 +5,7 @@ import pytest
 
 from kartothek_cube.core.metadata import commit_log
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, LENGTH, Commit, chain_of, extend_chain, fingerprint
-from kartothek_cube.core.metadata.partitions import (
+from kartothek_cube.core.metadata.document import (
     PartitionColumns,
     decode_partitions,
     empty_partitions,

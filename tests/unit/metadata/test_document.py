@@ -10,14 +10,18 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.metadata._fast import fast_parser
-from kartothek_cube.core.metadata._fast.fast_parser import cut_json, cut_msgpack
-from kartothek_cube.core.metadata.document import Document, check_user_metadata, parse_document, render_document
-from kartothek_cube.core.metadata.partitions import (
+from kartothek_cube.core.metadata import document as fast_parser
+from kartothek_cube.core.metadata.document import (
+    Document,
     PartitionColumns,
+    check_user_metadata,
+    cut_json,
+    cut_msgpack,
     decode_partitions,
     encoded_pieces,
     from_mapping,
+    parse_document,
+    render_document,
     to_mapping,
 )
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Unsupported

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from kartothek_cube.core.arrow.column_bounds import columns_with_bounds, joined_bounds, measure_bounds
+from kartothek_cube.core.arrow.bounds import columns_with_bounds, joined_bounds, measure_bounds
 from kartothek_cube.core.expressions.predicates import parse_predicates
-from kartothek_cube.core.metadata.file_statistics import (
+from kartothek_cube.core.metadata.statistics import (
     FileStatistics,
     StatisticsOfFile,
     StatisticsReference,

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.expressions.evaluate import matching_all
-from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.expressions.predicates import Clause, matching_all
 from kartothek_cube.core.io import parquet
 from kartothek_cube.core.metadata import index as index_module
 from kartothek_cube.core.metadata.index import (
@@ -25,11 +24,10 @@ from kartothek_cube.core.metadata.index import (
     index_type,
     merge_indices,
 )
-from kartothek_cube.core.snapshots import index_file
-from kartothek_cube.core.snapshots.index_file import index_bytes, read_index
-from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.write.receipt import PartitionRows, index_entries
+from kartothek_cube.core.snapshots import loader as index_file
+from kartothek_cube.core.snapshots.loader import index_bytes, load_index, load_snapshot, read_index
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.core.write.stage import PartitionRows, index_entries
 from kartothek_cube.errors import CorruptData, CorruptDocument, InvalidInput, Unsupported
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.commits import UUID, write

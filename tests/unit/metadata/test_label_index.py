@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.metadata._fast import label_index
-from kartothek_cube.core.metadata._fast.label_index import are_distinct, label_order, positions_among
-from kartothek_cube.core.metadata.partitions import from_mapping
+from kartothek_cube.core.metadata import index as label_index
+from kartothek_cube.core.metadata.document import from_mapping
+from kartothek_cube.core.metadata.index import are_distinct, label_order, positions_among
 
 pytestmark = pytest.mark.usefixtures("fast_paths")
 
@@ -35,7 +35,7 @@ def test_names_are_found_by_their_hashes_as_by_comparing(labels, names, skipped)
 def test_a_few_names_are_searched_and_the_order_is_made_once(monkeypatch):
     made = []
     monkeypatch.setattr(
-        "kartothek_cube.core.metadata.partitions.label_order",
+        "kartothek_cube.core.metadata.document.label_order",
         lambda labels: made.append(1) or label_index.label_order(labels),
     )
     partitions = from_mapping({f"P={i}/{i:032x}": {"files": {}} for i in range(100)}, "w")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kartothek_cube.core.arguments import did_you_mean, join_names
 from kartothek_cube.core.metadata.naming import (
     check_uuid,
     data_key,
@@ -20,7 +21,6 @@ from kartothek_cube.core.metadata.naming import (
     unquote,
 )
 from kartothek_cube.core.stores.contract import check_key
-from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.errors import InvalidInput
 
 

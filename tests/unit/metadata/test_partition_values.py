@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kartothek_cube.core.metadata.document import partition_table, partition_text, partition_type
 from kartothek_cube.core.metadata.naming import data_key, label_of
-from kartothek_cube.core.metadata.partition_values import partition_table, partition_text, partition_type
-from kartothek_cube.core.write.partitioner import split_rows
+from kartothek_cube.core.write.prepare import split_rows
 from kartothek_cube.errors import CorruptDocument, InvalidInput, Unsupported
 
 pytestmark = pytest.mark.usefixtures("fast_paths")

@@ -10,9 +10,9 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from kartothek_cube.core.display.html import Markup, in_notebook
-from kartothek_cube.cube.query import plan_svg
-from kartothek_cube.cube.report import charts
+from kartothek_cube.core.display import Markup, in_notebook
+from kartothek_cube.cube.query import picture as plan_svg
+from kartothek_cube.cube.report import page as charts
 
 # WCAG 2, level AA, for text.
 LEAST = 4.5

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import C, Cube, build_cube, plan_cube_query
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.query.plan_chart import BANDS, MOST_DATASETS, MOST_ROWS, Box, bands, picture_of
-from kartothek_cube.cube.query.plan_svg import _fitted, _label
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.cube.query.picture import BANDS, MOST_DATASETS, MOST_ROWS, Box, _fitted, _label, bands, picture_of
 from tests.support.report_cubes import CUBE, full_store, many_partitions
 
 

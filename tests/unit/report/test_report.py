@@ -27,17 +27,14 @@ from kartothek_cube import (
     plan_cube_query,
     remove_partitions,
 )
-from kartothek_cube.core.display.html import show_count
-from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS
-from kartothek_cube.core.maintenance.verify.indices import rebuild
-from kartothek_cube.core.maintenance.verify.report import Counts, Finding, report_of
+from kartothek_cube.core.display import show_count
+from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS
+from kartothek_cube.core.maintenance.inspection import Counts, Finding, report_of
+from kartothek_cube.core.maintenance.verify_checks import rebuild
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.report.advice import advice_of
-from kartothek_cube.cube.report.charts import STYLE, heat_figure, level, sparkline
-from kartothek_cube.cube.report.facts import Growth, HeatMap
-from kartothek_cube.cube.report.measure import CubeStatistics, histogram
-from kartothek_cube.cube.report.page import page
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.cube.report.facts import CubeStatistics, Growth, HeatMap, histogram
+from kartothek_cube.cube.report.page import STYLE, advice_of, heat_figure, level, page, sparkline
 from kartothek_cube.errors import DatasetNotFound, HistoryUnavailable, InvalidType
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.report_cubes import CUBE, full_store, many_partitions, rows

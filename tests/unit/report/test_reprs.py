@@ -17,7 +17,7 @@ from kartothek_cube import (
     verify_cube,
 )
 from kartothek_cube.core.dataset.history import history
-from kartothek_cube.cube.verbs.stats import CubeStats
+from kartothek_cube.cube.verbs.maintain import CubeStats
 from tests.support.report_cubes import CUBE, EVIL, full_store
 
 

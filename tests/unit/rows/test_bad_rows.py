@@ -22,8 +22,8 @@ from kartothek_cube.api.dataset import (
     update_rows,
     write_single_partition,
 )
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import WRITES, ReadOnlyView
+from kartothek_cube.core.stores.contract import WRITES, ReadOnlyView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import (
     DatasetNotFound,
     InvalidInput,

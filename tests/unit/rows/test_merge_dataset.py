@@ -14,8 +14,8 @@ import pytest
 from kartothek_cube import open_store, options
 from kartothek_cube.api.cube import build_cube, plan_cube_query
 from kartothek_cube.api.dataset import merge_dataset, read_table_arrow, store_dataframes_as_dataset, update_rows
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.core.stores.contract import StoreView
+from kartothek_cube.core.stores.local import MemoryStore
 from tests.support.cubes import CUBE, SEED
 from tests.support.datasets import UUID, Stream, index, index_of_files, rows
 from tests.support.rows import store_rows

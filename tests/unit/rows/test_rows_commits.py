@@ -23,7 +23,7 @@ from kartothek_cube.api.dataset import (
     update_rows,
 )
 from kartothek_cube.core.metadata.naming import document_key
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CommitConflict, InvalidInput
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault
 from tests.support.datasets import UUID, contents, index, index_of_files, rows, snapshot

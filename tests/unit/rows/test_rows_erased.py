@@ -18,7 +18,7 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
 from kartothek_cube.core.snapshots import statistics
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from tests.support.datasets import UUID
 from tests.support.erasure import holders
 

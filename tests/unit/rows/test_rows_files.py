@@ -23,8 +23,8 @@ from kartothek_cube.api.dataset import (
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
 from kartothek_cube.core.dataset.rows import RowsReport
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import WRITES
+from kartothek_cube.core.stores.contract import WRITES
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput
 from tests.caches import forget
 from tests.support.datasets import UUID, contents, file_of, index, index_of_files, labels, read, rows, snapshot

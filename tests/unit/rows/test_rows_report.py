@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kartothek_cube.core.rows.report import RowsReport
+from kartothek_cube.core.rows.edits import RowsReport
 from kartothek_cube.errors import InvalidInput
 
 DONE = RowsReport(

@@ -12,9 +12,8 @@ import pytest
 
 from kartothek_cube import open_store
 from kartothek_cube.api.dataset import merge_dataset, read_table_arrow, store_dataframes_as_dataset
-from kartothek_cube.core.rows.edits import MergeRows
-from kartothek_cube.core.rows.source import MergeSource
-from kartothek_cube.core.rows.source_files import MergeFiles, SourceFiles, StagedSource, write_source
+from kartothek_cube.core.rows.edits import MergeRows, MergeSource
+from kartothek_cube.core.rows.merge import MergeFiles, SourceFiles, StagedSource, write_source
 
 START = dt.datetime(2024, 1, 1)
 KINDS = {

@@ -17,9 +17,8 @@ from kartothek_cube.api.dataset import (
     store_dataframes_as_dataset,
     update_rows,
 )
-from kartothek_cube.core.arrow.key_index import KeyIndex
-from kartothek_cube.core.arrow.sort_keys import take_chunked, take_rows
-from kartothek_cube.core.rows.source import MergeSource
+from kartothek_cube.core.arrow.keys import KeyIndex, take_chunked, take_rows
+from kartothek_cube.core.rows.edits import MergeSource
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType
 
 

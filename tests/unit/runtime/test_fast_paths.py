@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow._fast.from_buffers import bit_array, one_value, where_valid
+from kartothek_cube.core.arrow.keys import bit_array, one_value, where_valid
 
-PRINT = "from kartothek_cube.core.runtime.fast_paths import uses_fast_paths; print(uses_fast_paths())"
+PRINT = "from kartothek_cube.core.runtime.options import uses_fast_paths; print(uses_fast_paths())"
 
 
 @pytest.mark.parametrize(("value", "expected"), [(None, "True"), ("1", "True"), ("0", "False")])

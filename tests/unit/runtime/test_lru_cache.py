@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from kartothek_cube.core.runtime.lru_cache import LruCache
+from kartothek_cube.core.runtime.executor import LruCache
 from tests.support.forks import exit_code_in_fork
 
 

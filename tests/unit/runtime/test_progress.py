@@ -47,7 +47,7 @@ from kartothek_cube.api.dataset import (
     undo,
     update_dataset_from_dataframes,
 )
-from kartothek_cube.core.runtime.progress import Bar, Phase, with_progress
+from kartothek_cube.core.runtime.options import Bar, Phase, with_progress
 from kartothek_cube.core.runtime.telemetry import operation, progress_reporter
 from kartothek_cube.errors import InvalidType, KeyNotFound, MissingExtra
 

@@ -21,11 +21,11 @@ from kartothek_cube import (
     query_cube_arrow,
 )
 from kartothek_cube.api.dataset import history, store_dataframes_as_dataset
-from kartothek_cube.core.metadata.txn import Txn
+from kartothek_cube.core.metadata.commit_log import Txn
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.runtime.telemetry import current_operation, is_collecting, operation
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput
 from tests.support.commits import write
 

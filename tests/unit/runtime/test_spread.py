@@ -8,8 +8,8 @@ from threading import Barrier
 import pytest
 
 from kartothek_cube.core.runtime.executor import READ_FILES, Task, map_files
-from kartothek_cube.core.runtime.progress import Phase
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.runtime.options import Phase
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import KeyNotFound
 
 

@@ -53,8 +53,7 @@ from kartothek_cube.core.runtime.telemetry import (
     record_counts,
 )
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.errors import InvalidInput, KeyNotFound
 from kartothek_cube.testing.stores import CountingStore

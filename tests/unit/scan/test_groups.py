@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core.expressions.predicates import parse_predicates
 from kartothek_cube.core.metadata.index import build_index
-from kartothek_cube.core.scan.groups import check_group_columns, group_partitions, partition_by_partition
+from kartothek_cube.core.scan.execute import check_group_columns, group_partitions, partition_by_partition
 from kartothek_cube.core.scan.plan import conjunction_masks, needed_indices
 from kartothek_cube.core.snapshots.loader import with_indices
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidRequest
 from tests.support.commits import write
 

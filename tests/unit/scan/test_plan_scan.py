@@ -6,10 +6,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from kartothek_cube.core.dataset.scan_plan import plan_table_scan, residual
-from kartothek_cube.core.display.explain import predicates_text
+from kartothek_cube.core.dataset.read import plan_table_scan, residual
+from kartothek_cube.core.display import predicates_text
 from kartothek_cube.core.expressions.predicates import parse_predicates
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, Unsupported
 from kartothek_cube.testing.stores import CountingStore
 from tests.caches import forget

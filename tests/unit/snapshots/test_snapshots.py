@@ -9,9 +9,9 @@ from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.metadata.document import parse_document, render_document
 from kartothek_cube.core.metadata.naming import document_key, schema_key
-from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
+from kartothek_cube.core.metadata.snapshot import common_metadata_bytes
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_index, load_snapshot, with_indices
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, KeyNotFound, Unsupported
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.commits import UUID, labels, make_change, write
@@ -31,7 +31,7 @@ def put(store, document, uuid=UUID):
 
 def put_files(store, schema=SCHEMA, table="table", **files):
     """Files written by somebody else: each a list of x below a path."""
-    from kartothek_cube.core.io.parquet_format import ParquetFormat
+    from kartothek_cube.core.io.formats import ParquetFormat
 
     for path, x in files.items():
         store.put(f"{UUID}/{table}/{path}", memoryview(ParquetFormat().encode(pa.table({"x": x}))))

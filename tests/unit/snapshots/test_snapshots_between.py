@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 import zstandard
 
+from kartothek_cube.core.dataset.maintain import compact_dataset
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.core.metadata.history_entry import decode_entry, encode_entry, history_key
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import BeforeCreation, read_entry, snapshots_between, states
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.verbs.compact import compact_dataset
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CorruptDocument, HistoryUnavailable
 from kartothek_cube.testing.stores import CountingStore
 from tests.caches import forget

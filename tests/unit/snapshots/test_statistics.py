@@ -22,14 +22,14 @@ from kartothek_cube import (
     query_cube_arrow,
 )
 from kartothek_cube.api import dataset as api
-from kartothek_cube.core.metadata.file_statistics import reference_of, statistics_key
 from kartothek_cube.core.metadata.naming import document_key, new_id
-from kartothek_cube.core.runtime.lru_cache import LruCache
+from kartothek_cube.core.metadata.statistics import reference_of, statistics_key
+from kartothek_cube.core.runtime.executor import LruCache
 from kartothek_cube.core.snapshots import statistics as module
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.statistics import load_statistics, statistics_of_files
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.core.stores.contract import StoreView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CommitConflict
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.commits import UUID, foreign_commit, write

@@ -31,7 +31,7 @@ from kartothek_cube.core.snapshots.time_travel import (
     read_entry,
     states,
 )
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore
 from tests.caches import forget

@@ -9,7 +9,7 @@ import pytest
 
 from kartothek_cube import open_store
 from kartothek_cube.errors import Unsupported
-from kartothek_cube.spark.read.native import reads_same, spark_uri
+from kartothek_cube.spark.native import reads_same, spark_uri
 
 KEY = "sales/table/p=a%20b/0123.parquet"
 

@@ -10,7 +10,7 @@ import pytest
 
 from kartothek_cube import Cube, build_cube, extend_cube, plan_cube_query
 from kartothek_cube.core.stores.open import open_store, store_factory
-from kartothek_cube.spark.read.query import load_groups
+from kartothek_cube.spark.read import load_groups
 from kartothek_cube.spark.tasks import as_task, pack
 from kartothek_cube.spark.types import wire_schema
 

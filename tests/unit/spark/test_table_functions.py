@@ -24,7 +24,7 @@ from kartothek_cube.api.dataset import history, store_dataframes_as_dataset, upd
 from kartothek_cube.core.runtime.options import options as use
 from kartothek_cube.errors import DatasetNotFound, KartothekCubeError
 from kartothek_cube.spark import driver_errors
-from kartothek_cube.spark.datasource.functions import (
+from kartothek_cube.spark.datasource.read import (
     ChangeCounts,
     Changes,
     Cubes,

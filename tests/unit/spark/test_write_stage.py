@@ -15,18 +15,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube import Cube, open_store
-from kartothek_cube.core.arrow.sort_keys import pack_one
+from kartothek_cube.core.arrow.keys import pack_one
 from kartothek_cube.core.kartothek.serializers import ParquetSerializer
 from kartothek_cube.core.runtime.options import current_options, options
-from kartothek_cube.core.write.arguments import plan_update
+from kartothek_cube.core.write.plan import plan_dataset_update as plan_update
 from kartothek_cube.cube.write.plan import plan_build
 from kartothek_cube.errors import InvalidInput, Unsupported
-from kartothek_cube.spark.write import blocks as blocks_module
-from kartothek_cube.spark.write import stage
-from kartothek_cube.spark.write.blocks import blocks, runs, sorted_pieces, take_until
-from kartothek_cube.spark.write.distribution import BUCKET, make_layout
-from kartothek_cube.spark.write.rows import CubeRows, DatasetRows, full_schema
-from kartothek_cube.spark.write.stage import StageTask, Target, accepted, make_stage_task, stage_batches
+from kartothek_cube.spark import stage
+from kartothek_cube.spark import stage as blocks_module
+from kartothek_cube.spark.stage import (
+    BUCKET,
+    CubeRows,
+    DatasetRows,
+    StageTask,
+    Target,
+    accepted,
+    blocks,
+    full_schema,
+    make_layout,
+    make_stage_task,
+    runs,
+    sorted_pieces,
+    stage_batches,
+    take_until,
+)
 
 PLENTY, LITTLE = 2**28, 4 * 1024
 SORTED = pa.schema([("x", pa.float64()), ("y", pa.string()), ("v1", pa.int64())])

@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from kartothek_cube.core.stores.contract import Capabilities
+from kartothek_cube.core.stores.contract import Capabilities, ReadOnlyView
 from kartothek_cube.core.stores.key_value import KeyValueAdapter
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.core.stores.object_store import ObjectStore
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.core.stores.urls import OBJECT_SCHEMES, parse_location
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
 from kartothek_cube.errors import InvalidInput, InvalidType, ReadOnlyStore, Unsupported
 
 SECRET = "se/cr+et=="

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from kartothek_cube.core.expressions.conditions import C
-from kartothek_cube.core.expressions.conjunction import Conjunction
+from kartothek_cube.core.expressions.conditions import C, Conjunction
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, MultiTableCommitAborted
 from kartothek_cube.testing.model import NaiveCube, matches

@@ -10,9 +10,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.dataset.distributed import commit_dataset
-from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.dataset.write import (
+    commit_dataset,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType, UnknownColumn
 from tests.support.datasets import (
     UUID,

@@ -11,15 +11,16 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import options
-from kartothek_cube.core.dataset.distributed import commit_dataset, write_single_partition
 from kartothek_cube.core.dataset.write import (
+    commit_dataset,
     create_empty_dataset_header,
     store_dataframes_as_dataset,
     store_dataframes_as_dataset__iter,
     update_dataset_from_dataframes,
     update_dataset_from_dataframes__iter,
+    write_single_partition,
 )
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType
 from tests.support.datasets import (
     UUID,

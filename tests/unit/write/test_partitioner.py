@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.write import partitioner
-from kartothek_cube.core.write.partitioner import split_rows
+from kartothek_cube.core.write import prepare as partitioner
+from kartothek_cube.core.write.prepare import split_rows
 
 KEYS = {
     "numbers": (st.integers(-3, 3), pa.int64()),

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.errors import InvalidInput, UnknownColumn, Unsupported
 from tests.support.datasets import UUID, file_of, folders, keys, labels, read, refused, rows, schema
 

@@ -17,7 +17,7 @@ from kartothek_cube.api.dataset import (
     verify_dataset,
 )
 from kartothek_cube.api.serialization import ParquetSerializer
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.write.stage import StageRequest, stage_stream
 from kartothek_cube.errors import InvalidInput, InvalidType

@@ -9,7 +9,7 @@ import pytest
 from kartothek_cube import options
 from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, plan_cube_query, query_cube_arrow, stream_cube
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.cube.execute.partition_loader import PartitionLoader
+from kartothek_cube.cube.execute.load import PartitionLoader
 from kartothek_cube.cube.execute.run import BatchLoader, load_ahead, whole_table
 from tests.support.cubes import table
 

@@ -8,10 +8,10 @@ import pytest
 
 from kartothek_cube import options
 from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, collect_stats, count_cube, query_cube_arrow
-from kartothek_cube.core.expressions.evaluate import Bounds
+from kartothek_cube.core.expressions.predicates import Bounds
 from kartothek_cube.core.snapshots import statistics
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.execute.count import disjoint_groups
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.cube.execute.run import disjoint_groups
 from kartothek_cube.testing.stores import CountingStore
 from tests.caches import forget
 from tests.support.cubes import contents

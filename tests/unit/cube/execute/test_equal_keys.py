@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, iter_cube, query_cube_arrow
-from kartothek_cube.core.io._fast import shared_key_columns
-from kartothek_cube.core.io.parquet_source import ParquetSource
+from kartothek_cube.core.io.parquet import ParquetSource
 from kartothek_cube.core.stores.open import open_store
+from kartothek_cube.cube.execute import load as shared_key_columns
 from kartothek_cube.cube.execute.run import BatchLoader
 from kartothek_cube.testing.stores import CountingStore
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.core.arrow._fast.from_buffers import overwrite
-from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
-from kartothek_cube.cube.execute.join import (
+from kartothek_cube.core.arrow.keys import overwrite
+from kartothek_cube.core.runtime.options import uses_fast_paths
+from kartothek_cube.cube.execute.load import (
     BuildSide,
     join_cells,
     newest_rows,

@@ -21,12 +21,12 @@ from kartothek_cube.api.cube import (
     stream_cube,
 )
 from kartothek_cube.core.io import parquet
-from kartothek_cube.core.io._fast import shared_key_columns
-from kartothek_cube.core.io.parquet_format import ParquetFormat
-from kartothek_cube.core.io.parquet_source import ParquetSource
+from kartothek_cube.core.io.formats import ParquetFormat
+from kartothek_cube.core.io.parquet import ParquetSource
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.cube.execute import join
-from kartothek_cube.cube.execute.join import BuildSide
+from kartothek_cube.cube.execute import load as join
+from kartothek_cube.cube.execute import load as shared_key_columns
+from kartothek_cube.cube.execute.load import BuildSide
 from kartothek_cube.testing.stores import CountingStore
 
 pytestmark = pytest.mark.usefixtures("fast_paths")

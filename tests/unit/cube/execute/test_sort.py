@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.arrow.sort_keys import pack
-from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, join_cells
-from kartothek_cube.cube.execute.row_order import concat_sorted, merged_order
+from kartothek_cube.core.arrow.keys import pack
+from kartothek_cube.cube.execute.load import BuildSide, JoinedRows, join_cells
+from kartothek_cube.cube.execute.run import concat_sorted, merged_order
 
 SCHEMA = pa.schema(
     {

@@ -27,7 +27,7 @@ from kartothek_cube.api.cube import (
 from kartothek_cube.api.dataset import history, undo
 from kartothek_cube.api.discover import discover_cube, discover_datasets
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType
 from tests.caches import forget
 from tests.support.cubes import CUBE, ENRICH, SEED, table

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.cube.consistent_read import DatasetInfo, check_infos
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.members.consistency import DatasetInfo, check_infos
 from kartothek_cube.errors import InvalidInput
 
 CUBE = Cube(["x", "y"], ["p", "q"], "cube", index_columns=["i1", "i2"], suppress_index_on=["y"])

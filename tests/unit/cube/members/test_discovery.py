@@ -38,8 +38,8 @@ from kartothek_cube.api.discover import (
 )
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import parse_document, render_document
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.members.discovery import cube_of, dataset_ids, list_cube_prefixes, load_cube, load_members
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.cube.members import cube_of, dataset_ids, list_cube_prefixes, load_cube, load_members
 from kartothek_cube.errors import AlreadyExists, CorruptDocument, InvalidInput, InvalidType, KeyNotFound, Unsupported
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, refused, table
 

@@ -21,9 +21,9 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.api.dataset import delete_dataset, store_dataframes_as_dataset
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.members.consistent_read import members_between
-from kartothek_cube.cube.members.discovery import load_members, load_states
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.cube.consistent_read import members_between
+from kartothek_cube.cube.members import load_members, load_states
 from kartothek_cube.errors import ForeignWriterWarning, HistoryUnavailable, InvalidInput, InvalidType
 from tests.caches import forget
 from tests.support.commits import make_foreign

@@ -28,7 +28,7 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.runtime.options import options
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i1"])
 SEED = pa.table({"x": [1, 1, 2, 2], "y": [1, 2, 1, 2], "p": ["a", "a", "b", "b"], "v1": [10, 11, 20, 21]})

@@ -27,18 +27,14 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.core.commit import commit as core_commit
-from kartothek_cube.core.commit.commit import commit_change
-from kartothek_cube.core.commit.group_commit import PendingCommit
-from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.kartothek.factory import DatasetFactory
-from kartothek_cube.core.metadata.commit_log import COMMITS_KEY
-from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, MARK_KEY, ledger_of, pending_mark
+from kartothek_cube.core.commit.commit import PendingCommit, commit_change
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
+from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, LEDGER_KEY, MARK_KEY, Txn, ledger_of, pending_mark
 from kartothek_cube.core.metadata.document import render_document
-from kartothek_cube.core.metadata.txn import Txn
-from kartothek_cube.core.snapshots.document_store import read_document
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.snapshots.documents import read_document
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.cube.members.discovery import load_cube
+from kartothek_cube.cube.members import load_cube
 from kartothek_cube.cube.write import commit as cube_commit
 from kartothek_cube.cube.write.plan import plan_append
 from kartothek_cube.errors import (

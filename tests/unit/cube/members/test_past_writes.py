@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 
 from kartothek_cube.core.metadata.commit_log import CubeCommit
-from kartothek_cube.core.snapshots.past_commits import PastCommit
-from kartothek_cube.cube.members.history import past_writes, writes_in_order
+from kartothek_cube.core.snapshots.time_travel import PastCommit
+from kartothek_cube.cube.members import past_writes, writes_in_order
 
 BOTH = ("cube++seed", "cube++e")
 UUIDS = {"seed": "cube++seed", "e": "cube++e", "f": "cube++f"}

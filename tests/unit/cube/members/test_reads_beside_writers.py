@@ -8,7 +8,7 @@ import pytest
 
 from kartothek_cube import options
 from kartothek_cube.api.cube import append_to_cube, build_cube, describe_cube_changes, query_cube_arrow
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.testing.stores import FaultyStore
 from tests.support.cubes import CUBE, SEED, ColdStore, answers, table
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.cube.query import align as align_module
-from kartothek_cube.cube.query.align import align, start
-from kartothek_cube.cube.query.partitions import _compact
+from kartothek_cube.cube.query import partitions as align_module
+from kartothek_cube.cube.query.partitions import _compact, align, start
 
 VALUES = {"p": st.integers(0, 3), "q": st.sampled_from(["a", "b", "c"]), "i1": st.sampled_from([0.0, -0.0, 1.5, None])}
 SCHEMA = pa.schema({"p": pa.int64(), "q": pa.string(), "i1": pa.float64()})

@@ -34,7 +34,7 @@ from kartothek_cube.api.cube import (
 from kartothek_cube.api.dataset import undo
 from kartothek_cube.api.discover import discover_datasets_unchecked
 from kartothek_cube.core.arrow.difference import CHANGE_TYPE
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.cube.execute.run import shares_seed_files
 from kartothek_cube.errors import HistoryUnavailable, InvalidInput, InvalidType
 from tests.caches import forget

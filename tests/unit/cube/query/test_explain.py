@@ -24,7 +24,7 @@ from kartothek_cube.api.cube import (
     plan_cube_query,
     query_cube_arrow,
 )
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from tests.support import grocery
 from tests.support.cubes import CUBE, SEED, build_two, table, with_column
 

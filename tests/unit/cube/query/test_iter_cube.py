@@ -27,9 +27,9 @@ from kartothek_cube.api.cube import (
     query_cube,
     query_cube_arrow,
 )
-from kartothek_cube.core.arrow.grouping import AMPLIFICATION_LIMIT
+from kartothek_cube.core.arrow.keys import AMPLIFICATION_LIMIT
 from kartothek_cube.core.arrow.pandas import to_frame
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.testing.stores import Call, CountingStore
 from tests.support.cubes import ColdStore, table
 

@@ -22,7 +22,7 @@ from kartothek_cube.api.cube import (
     query_cube_arrow,
 )
 from kartothek_cube.core.arrow.pandas import to_frame
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import KeyNotFound, Unsupported
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, table, with_column
 

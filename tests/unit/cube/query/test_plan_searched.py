@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from kartothek_cube import C, Conjunction, Cube, append_to_cube, build_cube, plan_cube_query
 from kartothek_cube.core.metadata import snapshot as snapshot_module
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.query import align
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.cube.query import partitions as align
 from tests.caches import forget
 
 CUBE = Cube(["x"], ["p", "q"], "searched", index_columns=["i1", "i2"])
 LIMITS = {
     "kartothek_cube.core.metadata.snapshot.MANY": 0,
     "kartothek_cube.core.metadata.index.MANY": 0,
-    "kartothek_cube.core.metadata._fast.label_index._COST": 0,
-    "kartothek_cube.cube.query.align._FEW": 0,
+    "kartothek_cube.core.metadata.index._COST": 0,
+    "kartothek_cube.cube.query.partitions._FEW": 0,
     "kartothek_cube.cube.query.planning._FEW": 0,
 }
 

@@ -26,8 +26,8 @@ from kartothek_cube.api.cube import (
     query_cube_arrow,
     remove_partitions,
 )
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.core.stores.contract import ReadOnlyView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound
 from tests.support.cubes import answers, contents, files, refused, snapshot, table, with_column
 
@@ -667,7 +667,7 @@ def test_a_missing_file_matters_only_where_it_is_read(store):  # cube 195
 
 
 def test_a_missing_index_file_matters_only_where_it_is_asked(store, monkeypatch):
-    from kartothek_cube.core.runtime.lru_cache import LruCache
+    from kartothek_cube.core.runtime.executor import LruCache
     from kartothek_cube.core.snapshots import loader
 
     monkeypatch.setattr(loader, "_cache", LruCache(1))

@@ -9,7 +9,7 @@ import pytest
 
 from kartothek_cube.api.cube import C, append_to_cube, build_cube_index, extend_cube, query_cube
 from kartothek_cube.api.discover import discover_datasets_unchecked
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput
 from tests.support.cubes import CUBE, answers, build_two, refused, table
 

@@ -13,7 +13,7 @@ import pytest
 from kartothek_cube import C, Cube, build_cube, options, query_cube_arrow
 from kartothek_cube.api.dataset import read_table_arrow, store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.dataset.history import history
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.testing.stores import CountingStore
 from tests.caches import forget
 

@@ -29,7 +29,7 @@ from kartothek_cube.api.cube import (
     run_plan,
     stream_cube,
 )
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound
 from kartothek_cube.testing.strategies import cubes_with_data, queries
 from tests.support.cube_model import answer, arguments_of, assert_same_groups, assert_same_rows, in_order, written

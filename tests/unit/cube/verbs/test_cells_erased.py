@@ -10,7 +10,7 @@ import pytest
 from kartothek_cube import options
 from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, cleanup_cube, delete_cells
 from kartothek_cube.api.dataset import read_table_arrow
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from tests.support.erasure import holders
 
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i1", "i2"])

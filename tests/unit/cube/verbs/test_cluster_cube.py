@@ -23,7 +23,7 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.api.dataset import compact_dataset
 from kartothek_cube.core.runtime.options import options
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, UnknownColumn
 from kartothek_cube.testing.strategies import cubes_with_data, queries
 from tests.support.cube_model import answer, arguments_of, check_frames, check_refused, written

@@ -29,11 +29,11 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.api.dataset import compact_dataset, convert_metadata_format, store_dataframes_as_dataset, undo
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
-from kartothek_cube.core.arrow.sort_keys import ascends
+from kartothek_cube.core.arrow.keys import ascends
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import WRITES, ReadOnlyView, StoreView
+from kartothek_cube.core.stores.contract import WRITES, ReadOnlyView, StoreView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import (
     CommitConflict,
     CorruptData,

@@ -20,11 +20,11 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.api.dataset import convert_metadata_format
 from kartothek_cube.api.discover import discover_cube, discover_datasets
-from kartothek_cube.core.maintenance.garbage.run import tracked_keys
+from kartothek_cube.core.maintenance.garbage import tracked_keys
 from kartothek_cube.core.metadata.naming import document_key, schema_key
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.core.stores.contract import ReadOnlyView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import (
     AlreadyExists,
     CommitOutcomeUnknown,

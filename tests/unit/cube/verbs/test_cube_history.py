@@ -29,7 +29,7 @@ from kartothek_cube.core.expressions.conditions import C
 from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.core.metadata.history_entry import history_key
 from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.cube.write import commit as write_commit
 from kartothek_cube.errors import ForeignWriterWarning, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore

@@ -26,9 +26,9 @@ from kartothek_cube.api.cube import (
 from kartothek_cube.api.dataset import convert_metadata_format
 from kartothek_cube.api.discover import discover_datasets
 from kartothek_cube.core.metadata.naming import document_key
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
-from kartothek_cube.cube.members.discovery import load_members
+from kartothek_cube.core.stores.contract import ReadOnlyView
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.cube.members import load_members
 from kartothek_cube.errors import (
     CommitConflict,
     InvalidInput,

@@ -20,8 +20,8 @@ from kartothek_cube.api.cube import (
     verify_cube,
 )
 from kartothek_cube.api.dataset import history, read_table_arrow, update_rows
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.core.stores.contract import ReadOnlyView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType, ReadOnlyStore
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.cubes import ColdStore, answers, contents, index_of, refused, snapshot, table

@@ -12,9 +12,9 @@ from kartothek_cube.api.cube import Cube, append_to_cube, build_cube, delete_cub
 from kartothek_cube.api.dataset import DatasetMetadata, convert_metadata_format
 from kartothek_cube.api.discover import discover_datasets
 from kartothek_cube.core.metadata.naming import document_key, schema_key
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.contract import ReadOnlyView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
 from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore, Unsupported
 from kartothek_cube.testing.stores import FaultyStore, SimulatedCrash
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, refused, table

@@ -27,8 +27,7 @@ from kartothek_cube import (
 )
 from kartothek_cube.api.dataset import history, read_table_arrow, undo
 from kartothek_cube.core.runtime.executor import SizeEstimate
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.errors import HistoryUnavailable, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore
 

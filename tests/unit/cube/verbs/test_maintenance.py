@@ -21,9 +21,9 @@ from kartothek_cube.api.cube import (
     describe_cube,
     remove_partitions,
 )
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.contract import ReadOnlyView
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType
 from tests.support.cubes import CUBE, ENRICH, SEED, answers, build_two, contents, table
 

@@ -47,7 +47,7 @@ from kartothek_cube.api.dataset import (
 from kartothek_cube.core.metadata.tag import decode_tag, encode_tag, is_tag_key, is_tag_object, tag_key
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import (
     AlreadyExists,
     CorruptDocument,

@@ -24,7 +24,7 @@ from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.core.metadata.history_entry import history_key
 from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, InvalidType, KeyNotFound
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.cubes import CUBE, ENRICH, SEED, answers, refused, table

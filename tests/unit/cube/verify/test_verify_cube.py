@@ -19,10 +19,10 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.api.dataset import store_dataframes_as_dataset, verify_dataset
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, fingerprint
+from kartothek_cube.core.metadata.document import from_mapping
 from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX, document_key, schema_key
-from kartothek_cube.core.metadata.partitions import from_mapping
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.members.discovery import list_cube_prefixes
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.cube.members import list_cube_prefixes
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType
 from tests.support.cubes import CUBE, SEED, build_two, files, with_column
 from tests.support.damage import edit_file

@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api.cube import C, append_to_cube, build_cube, extend_cube, query_cube
-from kartothek_cube.core.commit import apply
-from kartothek_cube.core.io.parquet_format import ParquetFormat
+from kartothek_cube.core.commit import change as apply
+from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.snapshots import loader
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, InvalidType, MultiTableCommitAborted
 from tests.caches import forget

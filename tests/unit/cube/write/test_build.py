@@ -14,11 +14,11 @@ import pytest
 
 from kartothek_cube import options
 from kartothek_cube.api.cube import Cube, append_to_cube, build_cube, query_cube, query_cube_arrow
-from kartothek_cube.core.io.parquet_format import ParquetFormat
-from kartothek_cube.core.metadata.schema_file import parse_common_metadata
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import ReadOnlyView
-from kartothek_cube.cube.write import staging
+from kartothek_cube.core.io.formats import ParquetFormat
+from kartothek_cube.core.metadata.snapshot import parse_common_metadata
+from kartothek_cube.core.stores.contract import ReadOnlyView
+from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.cube.write import stage as staging
 from kartothek_cube.errors import (
     AlreadyExists,
     AtomicityRequired,

@@ -19,7 +19,7 @@ from kartothek_cube.api.cube import (
 from kartothek_cube.api.dataset import update_dataset_from_dataframes
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.metadata.naming import document_key
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import CommitConflict, InvalidInput
 from kartothek_cube.testing.stores import CountingStore

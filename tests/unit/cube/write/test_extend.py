@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.api.cube import build_cube, extend_cube
-from kartothek_cube.core.io.parquet_format import ParquetFormat
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.io.formats import ParquetFormat
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import AlreadyExists, InvalidInput, InvalidType, MultiTableCommitAborted
 from tests.support.cubes import (
     CUBE,

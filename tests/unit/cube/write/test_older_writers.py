@@ -8,8 +8,8 @@ import warnings
 import pytest
 
 from kartothek_cube.api.cube import append_to_cube
-from kartothek_cube.core.metadata.cube_writes import LEDGER_KEY, MARK_KEY
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.metadata.commit_log import LEDGER_KEY, MARK_KEY
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import IncompleteCubeWarning
 from kartothek_cube.testing.stores import FaultyStore, SimulatedCrash
 from tests.support.cubes import CUBE, ColdStore, answers, build_two, table

@@ -21,7 +21,7 @@ from kartothek_cube.api.cube import (
 from kartothek_cube.api.dataset import read_table, store_dataframes_as_dataset
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.metadata.naming import document_key, schema_key
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CorruptDocument, InvalidInput, MultiTableCommitAborted
 from tests.support.cubes import CUBE, SEED, answers, build_two, contents, files, refused, snapshot, stored_rows, table
 

@@ -26,12 +26,10 @@ from kartothek_cube.api.cube import (
     update_cube,
 )
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
-from kartothek_cube.core.stores.local import LocalStore
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.wrappers import ReadOnlyView, StoreView
+from kartothek_cube.core.stores.contract import ReadOnlyView, StoreView
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.core.write.stage import stage_parts
-from kartothek_cube.cube.write.duplicates import check_duplicates, overlapping
-from kartothek_cube.cube.write.prepare import make_write, prepare_parts
+from kartothek_cube.cube.write.plan import check_duplicates, make_write, overlapping, prepare_parts
 from kartothek_cube.errors import (
     AlreadyExists,
     AtomicityRequired,
@@ -377,8 +375,8 @@ def staged(store, cells):
 @pytest.mark.parametrize("most", [2, 3, 64])
 @pytest.mark.parametrize("repeated", [None, 0, 3, 100, 2_998])
 def test_files_are_read_side_by_side_in_pieces_and_in_several_passes(store, monkeypatch, repeated, most):
-    monkeypatch.setattr("kartothek_cube.cube.write.duplicates._LEAST_PIECE", 1)
-    monkeypatch.setattr("kartothek_cube.cube.write.duplicates._MOST_OPEN", most)
+    monkeypatch.setattr("kartothek_cube.cube.write.plan._LEAST_PIECE", 1)
+    monkeypatch.setattr("kartothek_cube.cube.write.plan._MOST_OPEN", most)
     strides = [range(i, 3_000, 5) for i in range(5)]
     made = [staged(store, cells) for cells in strides] + ([staged(store, [repeated])] if repeated is not None else [])
     write, receipts = made[0][0], [receipt for _, receipt in made]

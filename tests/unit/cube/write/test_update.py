@@ -16,7 +16,7 @@ from kartothek_cube.api.cube import (
     remove_partitions,
     update_cube,
 )
-from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType, MultiTableCommitAborted
 from tests.support.cubes import CUBE, ENRICH, SEED, answers, contents, files, index_of, refused, snapshot, table
 

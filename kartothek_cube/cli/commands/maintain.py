@@ -1,0 +1,251 @@
+"""The command `index`: builds secondary indices on columns of a dataset.
+
+The command `cleanup`: removes unreferenced files.
+
+The command `compact`: merges small files.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kartothek_cube.cli.context import (
+    Failure,
+    LoadedCube,
+    Session,
+    complete_columns,
+    complete_dataset,
+    is_glob,
+    load_cube,
+    missing,
+    working,
+)
+from kartothek_cube.cli.options import (
+    Duration,
+    chosen_datasets,
+    cube_command,
+    dry_run,
+    matches,
+    parts_of,
+    patterns,
+    yes,
+)
+from kartothek_cube.cli.output import bold, confirm, show, size
+from kartothek_cube.cli.prompt import conditions_of, where
+from kartothek_cube.core.arguments import pluralize
+
+if TYPE_CHECKING:
+    from kartothek_cube.api.cube import CleanupReport
+    from kartothek_cube.api.dataset import CompactionReport
+    from kartothek_cube.core.runtime.options import Overrides
+    from kartothek_cube.core.stores.contract import Entry
+
+
+_OF_LIBRARY = re.compile(r"options\((\w+)=[^)]*\)")
+
+
+@cube_command("cleanup", "--dry-run", "--grace 12h --retain 30d --yes")
+@click.option(
+    "--grace", type=Duration(), help="Age below which files stay, as a running write may need them.  [default: 1d]"
+)
+@click.option(
+    "--retain", type=Duration(), help="How long replaced files stay for readers of older states.  [default: 7d]"
+)
+@dry_run("Only list what would be removed, and what waits.")
+@yes
+@click.pass_obj
+def cleanup_command(
+    session: Session, grace: timedelta | None, retain: timedelta | None, dry_run: bool, yes: bool
+) -> None:
+    """Remove files that the cube does not need any more.
+
+    They are named by no dataset, nor by the history that is kept. On a terminal it asks before;
+    without one it does not.
+    """
+    from kartothek_cube.core.runtime.options import options
+
+    with working(session):
+        loaded = load_cube(session)
+    ages: dict[str, Any] = {name: age for name, age in (("grace", grace), ("retain", retain)) if age is not None}
+    settings = options(**ages)
+    if dry_run:
+        report = description(_clean_up(session, loaded, settings, dry_run=True))
+        show(session, report, lambda: cleanup_lines(report))
+        return
+    if not yes and sys.stdin.isatty():
+        # The question names the number of files, which a dry run finds.
+        planned = _clean_up(session, loaded, settings, dry_run=True)
+        if planned.removed:
+            files = f"{pluralize(len(planned.removed), 'file')} ({size(planned.bytes)})"
+            confirm(f"Remove {files} of cube {session.prefix}?", loaded.store, yes=yes)
+    removed = _clean_up(session, loaded, settings, dry_run=False)
+    if session.json:
+        show(session, description(removed), tuple)
+
+
+def _clean_up(session: Session, loaded: LoadedCube, settings: Overrides, *, dry_run: bool) -> CleanupReport:
+    from kartothek_cube.cube.verbs.maintain import cleanup_cube
+
+    with working(session), settings:
+        return cleanup_cube(loaded.cube, loaded.store, dry_run=dry_run)
+
+
+def description(report: CleanupReport) -> dict[str, Any]:
+    """A report as plain values, with options of the library named as those of the command."""
+    return {
+        "dry_run": report.dry_run,
+        "removed": [_file(e) for e in report.removed],
+        "waiting": [_file(e) for e in report.waiting],
+    }
+
+
+def _file(entry: Entry) -> dict[str, Any]:
+    why = _OF_LIBRARY.sub(r"--\1", getattr(entry, "why", None) or "")
+    return {"key": entry.key, "bytes": entry.size, "why": why or None}
+
+
+def cleanup_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """The files that would be removed, and those that wait, as text."""
+    for heading, files in (("Would be removed:", report["removed"]), ("Waits:", report["waiting"])):
+        total = sum(file["bytes"] or 0 for file in files)
+        yield f"{bold(heading)} {pluralize(len(files), 'file')}, {size(total)}"
+        yield from (f"  - {file['key']}  {size(file['bytes'] or 0)}  {file['why'] or ''}".rstrip() for file in files)
+
+
+# The fields of a report that the JSON document shows.
+_FIELDS = (
+    "files_before",
+    "files_after",
+    "rows_before",
+    "rows_after",
+    "bytes_before",
+    "bytes_after",
+    "partitions",
+    "commit",
+)
+
+
+@cube_command("compact", "--dry-run", "--where 'WEEK >= 10' --target_rows 5000000")
+@click.option(
+    "--target_rows",
+    type=click.IntRange(min=1),
+    default=1_000_000,
+    show_default=True,
+    help="Most rows of a merged file.",
+    metavar="N",
+)
+@click.option(
+    "--sort-by",
+    metavar="COLUMNS",
+    shell_complete=complete_columns,
+    help="Sort the rows of each partition by these columns, comma-separated, across its files.",
+)
+@click.option(
+    "--zorder-by",
+    metavar="COLUMNS",
+    shell_complete=complete_columns,
+    help="Put the rows of each partition in Z-order of these columns, comma-separated.",
+)
+@click.option(
+    "--rewrite",
+    is_flag=True,
+    help="Write every file anew: in the layout on record, without old values of dropped columns.",
+)
+@where
+@patterns("compacted")
+@dry_run()
+@click.pass_obj
+def compact_command(
+    session: Session,
+    target_rows: int,
+    sort_by: str | None,
+    zorder_by: str | None,
+    rewrite: bool,
+    where: tuple[str, ...],
+    include: str | None,
+    exclude: str | None,
+    dry_run: bool,
+) -> None:
+    """Merge small files into larger ones.
+
+    Every query answers as before. With --where only the partitions in which the conditions on
+    partition columns hold. With --sort-by or --zorder-by files of any size are rewritten, if their
+    rows are not in this order yet. The old files become garbage, which `cleanup` removes.
+    """
+    from kartothek_cube.cube.verbs.maintain import compact_cube
+
+    with working(session):
+        loaded = load_cube(session)
+        # None: all datasets, or those that have the columns of the conditions.
+        names: list[str] | None = None
+        if include is not None or exclude is not None:
+            names = chosen_datasets(loaded.datasets, include, exclude)
+        conditions = conditions_of(where, loaded) if where else None
+        reports: Mapping[str, CompactionReport] = {}
+        if names != []:
+            sort, curve = (None if columns is None else parts_of(columns) for columns in (sort_by, zorder_by))
+            what = target_rows, conditions, names, dry_run
+            reports = compact_cube(loaded.cube, loaded.store, *what, sort_by=sort, zorder_by=curve, rewrite=rewrite)
+    datasets = {name: {field: getattr(report, field) for field in _FIELDS} for name, report in reports.items()}
+    result = {"dry_run": dry_run, "datasets": datasets}
+    show(session, result, lambda: compaction_lines(result))
+
+
+def compaction_lines(result: Mapping[str, Any]) -> Iterator[str]:
+    """One line a dataset."""
+    verb = "would be merged into" if result["dry_run"] else "merged into"
+    for name, report in result["datasets"].items():
+        if not report["files_before"]:
+            yield f"{bold(f'{name}:')} nothing to do"
+            continue
+        files = f"{pluralize(report['files_before'], 'file')} {verb} {report['files_after']:,}"
+        after = "" if report["bytes_after"] is None else f" → {size(report['bytes_after'])}"
+        yield f"{bold(f'{name}:')} {files}, {report['rows_before']:,} rows, {size(report['bytes_before'])}{after}"
+
+
+@cube_command("index", "seed PRODUCT_ID,BRAND", "prices 'PRICE*'")
+@click.argument("dataset", shell_complete=complete_dataset)
+@click.argument("columns", shell_complete=complete_columns)
+@click.pass_obj
+def index_command(session: Session, dataset: str, columns: str) -> None:
+    """Build secondary indices on columns of a dataset.
+
+    COLUMNS are comma separated globs over the columns of DATASET. Partition keys have an index
+    already: a glob passes over them, and naming one is refused.
+    """
+    from kartothek_cube.cube.cube import visible_columns
+    from kartothek_cube.cube.verbs.maintain import build_cube_index
+
+    with working(session):
+        loaded = load_cube(session)
+        if dataset not in loaded.datasets:
+            raise missing("dataset", dataset, loaded.datasets)
+        snapshot = loaded.datasets[dataset].snapshot
+        names = indexable(columns, visible_columns(snapshot.schema.names), snapshot.partition_keys, dataset)
+        if names:
+            build_cube_index(loaded.cube, loaded.store, names, [dataset])
+    if session.json:
+        show(session, {"dataset": dataset, "columns": names}, tuple)
+
+
+def indexable(pattern: str, columns: Collection[str], keys: Collection[str], dataset: str) -> list[str]:
+    """The columns that a pattern names; globs skip partition keys.
+
+    Examples
+    --------
+    >>> indexable("*", ["BRAND", "COUNTRY_CODE", "UNITS"], ["COUNTRY_CODE"], "seed")
+    ['BRAND', 'UNITS']
+    """
+    named = {part for part in parts_of(pattern) if not is_glob(part)}
+    named_keys = sorted(named.intersection(keys))
+    if named_keys:
+        raise Failure(
+            f"Column {named_keys[0]} of dataset {dataset} is a partition key: it is indexed by the paths of the files."
+        )
+    return sorted(matches(pattern, columns, "column") - set(keys))

@@ -1,1 +1,0 @@
-"""Queries on the command line: their options, export into files, and the interactive shell."""

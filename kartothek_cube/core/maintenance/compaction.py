@@ -1,0 +1,434 @@
+"""A compaction: reads footers for the plan, writes the merged files, publishes by one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.keys import IntArray, Spill, group_starts, pack, take_chunked, take_rows
+from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.expressions.predicates import Mask, Predicates, columns_of
+from kartothek_cube.core.io.formats import FileFormat, ParquetFormat
+from kartothek_cube.core.io.reader import (
+    ClusteredFormat,
+    Clustering,
+    FileFigures,
+    FileRequest,
+    file_figures,
+    format_like,
+    read_rows,
+)
+from kartothek_cube.core.maintenance.compaction_plan import (
+    TARGET_ROWS,
+    CellOrder,
+    CompactionPlan,
+    CompactionReport,
+    Merge,
+    Overlay,
+    cut_rows,
+    files_to_compare,
+    has_columns,
+    neighbours,
+    newest_cells,
+    newest_positions,
+    overlays,
+    plan_compaction,
+    whole_partitions,
+)
+from kartothek_cube.core.metadata.document import DROPPED_KEY
+from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
+from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files, map_in_threads
+from kartothek_cube.core.runtime.options import Phase, current_options
+from kartothek_cube.core.runtime.options import options as overrides
+from kartothek_cube.core.scan.execute import stream_tables
+from kartothek_cube.core.scan.plan import ScanTask, check_predicate_columns, conjunction_masks, indices_for
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, layout_of
+from kartothek_cube.core.write.plan import check_serializer, layout_of_call
+from kartothek_cube.core.write.stage import (
+    PartitionRows,
+    Receipt,
+    StageRequest,
+    bounded_groups,
+    stage_part,
+    stage_stream,
+)
+from kartothek_cube.errors import InvalidRequest
+
+# Shares of the bytes in flight: rows that are read, rows that wait for their row group, rows that
+# are encoded, and encoded bytes.
+_SHARES = 4
+# A value of a key column, decoded and packed.
+_CELL_BYTES = 32
+
+
+def selected_partitions(store: Store, base: Snapshot, predicates: Predicates | None) -> Mask:
+    """The stored partitions of all physical partitions in which the predicates may hold."""
+    everything: Mask = np.ones(len(base.partitions), dtype=bool)
+    if predicates is None:
+        return everything
+    names = dict.fromkeys(name for schema in base.schemas.values() for name in schema.names)
+    types = [(name, type_of_column(base.schemas, name, base.uuid)) for name in names]
+    check_predicate_columns(predicates, pa.schema(types), base.uuid)
+    unindexed = sorted(columns_of(predicates) - base.indexed_columns)
+    if unindexed:
+        raise InvalidRequest(
+            f"The predicates on {unindexed} select no whole partitions of dataset {base.uuid!r}: name columns "
+            f"that are partition keys or have a secondary index; these are {sorted(base.indexed_columns)}."
+        )
+    masks, _ = conjunction_masks(base, predicates, indices_for(store, base, predicates), everything)
+    return whole_partitions(base, np.logical_or.reduce(masks))
+
+
+def plan_files(
+    store: Store,
+    base: Snapshot,
+    selected: Mask,
+    target_rows: int,
+    order: CellOrder | None = None,
+    executor: Executor = THREADS,
+    clustering: Clustering | None = None,
+    *,
+    rewrite: bool = False,
+    target_bytes: int | None = None,
+) -> CompactionPlan:
+    """Plan the compaction of some physical partitions.
+
+    Reads the footers of files that have a neighbour, and no others; with a ``clustering`` or
+    ``rewrite`` those of all files. With an ``order``, also the key columns of files whose bounds
+    overlap. ``target_bytes`` is the size of a file, instead of ``target_rows``.
+
+    Raises
+    ------
+    InvalidRequest
+        If the document lists no partitions. Every file is one then, so none can be replaced.
+    """
+    if base.document.partitions is None:
+        raise InvalidRequest(
+            f"The document of dataset {base.uuid!r} lists no partitions: every data file in its folder is a partition, "
+            "so files cannot be replaced. "
+            "Write the dataset anew, e.g. with store_dataframes_as_dataset(..., overwrite=True)."
+        )
+    runs = neighbours(base, selected, order, at_least=2 if clustering is None and not rewrite else 1)
+    columns = [files for run in runs for files in base.partitions.take(run).files.values()]
+    keys = [key for files in columns for key in files.drop_null().to_pylist()]
+    dimensions = () if order is None else order.dimensions
+    column = None if clustering is None else clustering.columns[0]
+    read = partial(file_figures, store, base.uuid, dimensions=dimensions, sorted_by=column)
+    found = map_files(read, keys, executor=executor, store=store)
+    figures = dict(zip(keys, found, strict=True))
+    if target_bytes is not None:
+        size, rows = sum(f.size for f in figures.values()), sum(f.rows for f in figures.values())
+        target_rows = max(1, rows * target_bytes // max(1, size)) if rows else target_rows
+    overlaid: list[Overlay] = []
+    # A dataset of a cube has one table; of several, a partition might override only in one.
+    if order is not None and len(base.partitions.files) == 1:
+        # Files that become one need no comparison. Sorted ones do: which are merged is decided by
+        # their ranges, whatever comes between them.
+        compared = files_to_compare(base, runs, figures, target_rows if clustering is None else 1)
+        overlaid = _overlays(store, base, compared, figures, order, executor)
+    return plan_compaction(base, runs, figures, target_rows, selected, overlaid, clustering, rewrite=rewrite)
+
+
+def _overlays(
+    store: Store,
+    base: Snapshot,
+    compared: Sequence[Sequence[int]],
+    figures: Mapping[str, FileFigures],
+    order: CellOrder,
+    executor: Executor,
+) -> list[Overlay]:
+    """The overlays among some files, from their key columns."""
+    if not compared:
+        return []
+    (files,) = base.partitions.files.values()
+    keys = [tuple(files.take(pa.array(positions)).to_pylist()) for positions in compared]
+    request = FileRequest(base.uuid, base.schema, order.dimensions)
+
+    def weight(names: tuple[str, ...]) -> int:
+        return sum(_CELL_BYTES * (1 + len(order.dimensions)) * figures[name].rows for name in names)
+
+    found = map_files(partial(_overlays_of, store, request), keys, executor=executor, store=store, weight=weight)
+    return [
+        Overlay(tuple(positions[i] for i in overlay.files), overlay.rows)
+        for positions, of_files in zip(compared, found, strict=True)
+        for overlay in of_files
+    ]
+
+
+def _overlays_of(store: Store, request: FileRequest, keys: Sequence[str]) -> list[Overlay]:
+    return overlays(pack(list(map_in_threads(lambda key: read_rows(store, key, request), keys)), request.columns))
+
+
+# --- execution ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A plan with everything that its execution needs.
+
+    Attributes
+    ----------
+    base : Snapshot
+        The snapshot that was planned.
+    plan : CompactionPlan
+        The files to merge.
+    order : CellOrder | None
+        For a dataset of a cube: the order of its rows, and which files override each other.
+    serializer : FileFormat | None
+        The format of the merged files; None for that of the newest input.
+    layout : DatasetLayout
+        The layout on record, which says more about the format.
+    rewrite : bool
+        Whether all files were to be written anew.
+    """
+
+    base: Snapshot
+    plan: CompactionPlan
+    order: CellOrder | None
+    serializer: FileFormat | None
+    layout: DatasetLayout = NO_LAYOUT
+    rewrite: bool = False
+
+    @property
+    def spec(self) -> MergeSpec:
+        """The settings that all merges share."""
+        base, plan, index_columns = self.base, self.plan, tuple(sorted(self.base.secondary_columns))
+        return MergeSpec(
+            base.uuid,
+            base.schemas,
+            base.partition_keys,
+            index_columns,
+            self.order,
+            self.serializer,
+            plan.clustering,
+            plan.target_rows,
+            self.layout,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSpec:
+    """Settings of the merges of a dataset; small and picklable, for executors elsewhere."""
+
+    dataset: str
+    schemas: Mapping[str, pa.Schema]
+    partition_keys: tuple[str, ...]
+    index_columns: tuple[str, ...]
+    order: CellOrder | None
+    serializer: FileFormat | None
+    clustering: Clustering | None = None
+    target_rows: int = TARGET_ROWS
+    layout: DatasetLayout = NO_LAYOUT
+
+    def format(self, merge: Merge, table: str) -> FileFormat:
+        """The format of the merged file of a table."""
+        like, keys, figures = self.serializer, merge.files[table], merge.figures[table]
+        if like is None:
+            like = format_like(keys, figures, len(self.stored(table)), adaptive=self.order is not None)
+            like = self.layout.format(like)
+        # Tasks that are repeated write the same files, so that the id is that of the label.
+        return (
+            like if self.clustering is None else ClusteredFormat(like, self.clustering, merge.label.rpartition("/")[2])
+        )
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that decide the place of a row, where rows are clustered."""
+        columns = () if self.clustering is None else self.clustering.columns
+        return tuple(dict.fromkeys((*columns, *(() if self.order is None else self.order.dimensions))))
+
+    def stored(self, table: str) -> pa.Schema:
+        """The columns inside the files of a table."""
+        return pa.schema([f for f in self.schemas[table] if f.name not in self.partition_keys])
+
+    def places(
+        self, merge: Merge, clustering: Clustering, keys: Sequence[str], tables: Sequence[pa.Table]
+    ) -> list[IntArray]:
+        """For each new file the places of its rows among those of all inputs, in their new order.
+
+        ``tables`` has the key columns of the files ``keys``.
+        """
+        rows, kept = pa.concat_tables(tables).select(list(clustering.columns)), None
+        if self.order is not None:
+            kept = newest_positions(tables, keys, self.order.dimensions, self.dataset)
+            rows = take_rows(rows, kept)
+        order, ends = cut_rows(rows, clustering, merge.pieces, self.target_rows)
+        order = order if kept is None else kept[order]
+        return [order[begin:end] for begin, end in pairwise(ends)]
+
+
+def run_compaction(
+    store: Store, compaction: Compaction, *, dry_run: bool, executor: Executor = THREADS
+) -> CompactionReport:
+    """Write the merged files and replace their inputs by one commit.
+
+    With ``dry_run``, or with nothing to merge, nothing is written.
+    """
+    base, merges, spec = compaction.base, compaction.plan.merges, compaction.spec
+    if dry_run or not merges:
+        return CompactionReport(compaction.plan, dry_run)
+    for table, serializer in {(t, spec.format(m, t)) for m in merges for t in m.files}:
+        serializer.check(spec.stored(table))
+    sorts, share = compaction.order is not None, _share()
+
+    def weight(merge: Merge) -> int:
+        if spec.clustering is not None:  # the keys of all rows, and the rows of one new file
+            keys = _CELL_BYTES * (1 + len(spec.key_columns)) * merge.rows
+            return keys + _SHARES * max(min(merge.unpacked, share), merge.unpacked // merge.pieces)
+        # Sorting takes all rows of a merge at once; without it they stream.
+        return _SHARES * (merge.unpacked if sorts else min(merge.unpacked, share))
+
+    phase = Phase("write", "merges")
+    staged = map_files(partial(_stage, store, spec), merges, executor=executor, heavy=True, weight=weight, phase=phase)
+    staged_merges = list(staged)
+    receipts = tuple(chain.from_iterable(staged_merges))
+    is_whole = compaction.rewrite and sum(len(m.inputs) for m in merges) == len(base.partitions)
+    change = Change(
+        base.uuid,
+        receipts,
+        base.schemas,
+        base.partition_keys,
+        spec.index_columns,
+        removed=pa.array([label for m in merges for label in m.inputs], type=pa.string()),
+        # The position of the newest input, so that rows override each other as before.
+        places={r.label: m.inputs[-1] for m, of_merge in zip(merges, staged_merges, strict=True) for r in of_merge},
+        data_change=False,
+        # Old values of dropped columns are in no file any more.
+        records={DROPPED_KEY: None} if is_whole and DROPPED_KEY in base.document.metadata else {},
+    )
+    commit_change(store, change, base)
+    rows, size = sum(r.rows for r in receipts), sum(r.size for r in receipts)
+    return CompactionReport(compaction.plan, False, change.commit, rows, size)
+
+
+def _share() -> int:
+    return max(1, current_options().bytes_in_flight // _SHARES)
+
+
+def _labels(merge: Merge) -> list[str]:
+    # The same labels in every attempt: a task that is repeated writes the same files.
+    return [merge.label, *(f"{merge.label}-{number}" for number in range(1, merge.pieces))]
+
+
+def _stage(store: Store, spec: MergeSpec, merge: Merge) -> list[Receipt]:
+    if spec.clustering is not None:
+        return list(chain.from_iterable(_stage_clustered(store, spec, merge, t, spec.clustering) for t in merge.files))
+    if spec.order is None:
+        return [_stage_stream(store, spec, merge, table) for table in merge.files]
+    dimensions = spec.order.dimensions
+    return [receipt for table in merge.files for receipt in _stage_sorted(store, spec, merge, table, dimensions)]
+
+
+def _stage_sorted(
+    store: Store, spec: MergeSpec, merge: Merge, table: str, dimensions: tuple[str, ...]
+) -> list[Receipt]:
+    """The merged files of a dataset of a cube: sorted by cell, with the newest row of each."""
+    keys = merge.files[table]
+    request = FileRequest(spec.dataset, spec.schemas[table], tuple(spec.stored(table).names))
+    tables = list(map_in_threads(lambda key: read_rows(store, key, request), keys))
+    rows = newest_cells(tables, keys, dimensions, spec.dataset)
+    serializer = spec.format(merge, table)
+    staging = StageRequest(spec.dataset, spec.partition_keys, spec.index_columns, dimensions, serializer, table)
+    ends = [number * len(rows) // merge.pieces for number in range(merge.pieces + 1)]
+    return [
+        stage_part(
+            store, staging, PartitionRows(merge.values, name, rows.slice(begin, end - begin)), spec.schemas[table]
+        )
+        for name, (begin, end) in zip(_labels(merge), pairwise(ends), strict=True)
+    ]
+
+
+def _stage_clustered(store: Store, spec: MergeSpec, merge: Merge, table: str, clustering: Clustering) -> list[Receipt]:
+    """The merged files in the order of a clustering; of a dataset of a cube with the newest rows.
+
+    Small inputs are read once. Of others first the key columns, which decide the file and the place
+    of every row, and then the rows, which wait on disk until their file is written.
+    """
+    keys, schema, stored = merge.files[table], spec.schemas[table], spec.stored(table)
+    is_small = merge.unpacked <= _share()
+    read = FileRequest(spec.dataset, schema, tuple(stored.names) if is_small else spec.key_columns)
+    tables = list(map_in_threads(lambda key: read_rows(store, key, read), keys))
+    files = spec.places(merge, clustering, keys, tables)
+    if is_small:
+        rows = (table for table in tables)
+    else:
+        tables.clear()
+        with overrides(bytes_in_flight=_share()):
+            everything = FileRequest(spec.dataset, schema, tuple(stored.names))
+            rows = stream_tables(store, everything, [ScanTask(key, {}) for key in keys])
+    staging = StageRequest(spec.dataset, spec.partition_keys, spec.index_columns, (), spec.format(merge, table), table)
+    plain = pa.schema([(field.name, field.type) for field in stored])
+    with closing(rows), Spill(plain, _share()) as spill:
+        _distribute(rows, merge.rows, files, spill)
+        receipts = []
+        for number, (label, places) in enumerate(zip(_labels(merge), files, strict=True)):
+            waiting = pa.concat_tables([plain.empty_table(), *spill.take(number)])
+            in_order = np.empty(len(places), dtype=np.int64)
+            in_order[np.argsort(places)] = np.arange(len(places))
+            part = PartitionRows(merge.values, label, take_chunked(waiting, in_order))
+            receipts.append(stage_part(store, staging, part, schema))
+        return receipts
+
+
+def _distribute(rows: Iterable[pa.Table], count: int, files: Sequence[IntArray], spill: Spill) -> None:
+    """Keep each row for its new file, in the order of the inputs."""
+    owners, begin = np.full(count, -1, dtype=np.int64), 0
+    for number, places in enumerate(files):
+        owners[places] = number
+    for table in rows:
+        numbers = owners[begin : begin + table.num_rows]
+        begin += table.num_rows
+        order = np.argsort(numbers, kind="stable")
+        bounds = [*group_starts(numbers[order]).tolist(), len(order)]
+        for first, end in pairwise(bounds):
+            number = int(numbers[order[first]])
+            if number >= 0:
+                spill.add(number, take_rows(table, order[first:end]))
+
+
+def _stage_stream(store: Store, spec: MergeSpec, merge: Merge, table: str) -> Receipt:
+    """The merged file of any other dataset: rows keep their order; memory holds one row group."""
+    stored, figures = spec.stored(table), merge.figures[table]
+    rows, nbytes = sum(f.rows for f in figures), sum(f.unpacked for f in figures)
+    serializer = bounded_groups(spec.format(merge, table), rows, nbytes, _share())
+    staging = StageRequest(spec.dataset, spec.partition_keys, spec.index_columns, (), serializer, table)
+    request = FileRequest(spec.dataset, spec.schemas[table], tuple(stored.names))
+    with overrides(bytes_in_flight=_share()):
+        pieces = stream_tables(store, request, [ScanTask(key, {}) for key in merge.files[table]])
+    with closing(pieces):
+        (receipt,) = stage_stream(
+            store, staging, merge.label, merge.values, pieces, stored, spec.schemas[table], _share()
+        )
+        return receipt
+
+
+def check_format(given: FileFormat | None, wanted: Clustering | None) -> FileFormat | None:
+    """The format that a caller gave, `InvalidRequest` if its files cannot say their order."""
+    if given is None:
+        return None
+    serializer = check_serializer(given)
+    if wanted is not None and not isinstance(serializer, ParquetFormat):
+        raise InvalidRequest(
+            f"Files in the format of df_serializer cannot say how their rows are ordered, so {wanted.argument} would "
+            "write them anew each time. Leave df_serializer out, or give one for Parquet."
+        )
+    return serializer
+
+
+def effective_layout(
+    base: Snapshot, wanted: Clustering | None, limit: int, serializer: FileFormat | None
+) -> tuple[DatasetLayout, Clustering | None, int | None]:
+    """Effective layout, sort order and target size: arguments override the stored layout."""
+    layout = layout_of_call(on_record=layout_of(base.document.metadata, base.uuid))
+    is_open = wanted is None and len(base.schemas) == 1 and isinstance(serializer, ParquetFormat | None)
+    if is_open and layout.sort_by and has_columns(Clustering(layout.sort_by), base):
+        wanted = Clustering(layout.sort_by)
+    return layout, wanted, layout.target_file_bytes if limit == TARGET_ROWS else None

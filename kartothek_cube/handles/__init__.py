@@ -1,1 +1,0 @@
-"""Handles: a cube or a dataset with its store, for notebooks."""

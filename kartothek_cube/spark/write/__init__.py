@@ -1,1 +1,0 @@
-"""Writes from Spark data frames: tasks check and stage the rows, the driver commits them once."""
