@@ -1,6 +1,9 @@
-"""`open_dataset`: a dataset with its store bound. Each method calls a verb of `api.dataset`.
+"""A cube, or a dataset, with its store bound, for notebooks: each method calls a verb.
 
-`open`: a cube with its store bound, for notebooks. Each method calls a verb of `api.cube`.
+In order:
+
+- cubes
+- datasets
 """
 
 from __future__ import annotations
@@ -449,6 +452,9 @@ class CubeHandle:
     def tag(self, name: str, *, as_of: CubeState | None = None, options: Overrides | None = None) -> None:
         """Name a state, which keeps it: `tag_cube`."""
         cube_verbs.tag_cube(self.cube, self.store, name, as_of=as_of, options=options)
+
+
+# --- datasets -------------------------------------------------------------------------------------
 
 
 def open_dataset(dataset_uuid: str, store: StoreLike) -> DatasetHandle:

@@ -1,8 +1,10 @@
-"""The context of a command: its options, its store and cube, threads and progress bar.
+"""The context of a command: options, store and cube, errors, completion, commits.
 
-Errors that end a command: one line, and an exit status for scripts.
+In order:
 
-Shell completion of cubes, stores, datasets and columns; errors lead to no suggestions.
+- errors: one line, and an exit status for scripts
+- store, cube, threads and progress bar
+- completion of cubes, stores, datasets and columns; errors lead to no suggestions
 """
 
 from __future__ import annotations
@@ -87,6 +89,9 @@ def explained() -> Iterator[None]:
         if error.errno == errno.EPIPE:
             raise  # the reader of the output has gone: click ends quietly
         raise StoreFailure(one_line(error)) from error
+
+
+# --- store ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +337,9 @@ def missing_directory(store: Store) -> str:
     if not isinstance(inner, LocalStore) or Path(inner.root).is_dir():
         return ""
     return f" There is no directory {inner.root}."
+
+
+# --- completion of cubes --------------------------------------------------------------------------
 
 
 # Commands that need no cube.

@@ -18,8 +18,8 @@ from typing import IO, TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
 from kartothek_cube.cli.context import Failure, LoadedCube, Session, StoreFailure, escaped, load_cube, one_line, working
+from kartothek_cube.cli.options import groups_of, plan_of
 from kartothek_cube.cli.output import json_text, show
-from kartothek_cube.cli.prompt import groups_of, plan_of
 from kartothek_cube.core.arguments import pluralize
 
 if TYPE_CHECKING:

@@ -1,19 +1,13 @@
-"""The prompt of the command `sql`: history, completion, and commands that begin with a dot.
-
-A query as text, and its options: conditions, columns, groups, a commit or time.
-
-The interactive query: prompts, the query and a shell with its result, repeated.
-"""
+"""The prompt of the command `sql`: history, completion, and commands that begin with a dot."""
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 from prompt_toolkit import PromptSession
@@ -25,264 +19,14 @@ from prompt_toolkit.key_binding import KeyBindings
 
 from kartothek_cube.cli.context import (
     Failure,
-    LoadedCube,
-    Session,
-    complete_columns,
-    complete_partition_columns,
     explained,
-    load_cube,
-    one_line,
-    working,
 )
-from kartothek_cube.cli.options import matches, parts_of
-from kartothek_cube.cli.output import echo, red
 from kartothek_cube.core.arguments import did_you_mean
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.time_travel import check_as_of
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.engines.tables import find_table, list_tables
 from kartothek_cube.errors import KartothekCubeError
-
-if TYPE_CHECKING:
-    from kartothek_cube.api.cube import Conjunction, QueryPlan
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-# Stands for all payload columns.
-ALL = "__all__"
-
-
-def where(function: F) -> F:
-    """``--where``."""
-    text = "Conditions, e.g. 'COUNTRY_CODE == DE & UNITS > 3'; what is given several times has to hold together."
-    option = click.option("--where", multiple=True, metavar="<conditions>", shell_complete=complete_columns, help=text)
-    return option(function)
-
-
-def columns(function: F) -> F:
-    """``--columns``."""
-    text = "Payload columns: comma separated globs; an empty text for none.  [default: all]"
-    return click.option("--columns", metavar="<patterns>", shell_complete=complete_columns, help=text)(function)
-
-
-def question(function: F) -> F:
-    """``--where``, ``--columns``, ``--by`` and ``--as-of``."""
-    from kartothek_cube.cli.options import as_of
-
-    by = "Indexed columns: the result comes group by group."
-    by_option = click.option("--by", metavar="<columns>", shell_complete=complete_partition_columns, help=by)
-    return where(columns(by_option(as_of(function))))
-
-
-def conditions_of(texts: tuple[str, ...], loaded: LoadedCube) -> Conjunction:
-    """The conditions of all texts together.
-
-    Raises
-    ------
-    Failure
-        If a text is no condition on a column of the cube.
-    """
-    from kartothek_cube.core.expressions.conditions import Conjunction, conditions_in
-
-    try:
-        parsed = [conditions_in(text, loaded.types) for text in texts]
-    except ValueError as error:
-        raise Failure(f"Could not parse conditions: {one_line(error)}") from error
-    return Conjunction([condition for conjunction in parsed for condition in conjunction.conditions])
-
-
-def payload_names(loaded: LoadedCube) -> list[str]:
-    """All payload columns of a cube, sorted."""
-    from kartothek_cube.cube.verbs.describe import get_cube_payload
-
-    return sorted(get_cube_payload(loaded.datasets, loaded.cube))
-
-
-def payload_of(pattern: str | None, loaded: LoadedCube) -> list[str] | None:
-    """The payload columns that a pattern names; None for all."""
-    if pattern is None or pattern.strip() == ALL:
-        return None
-    payload = payload_names(loaded)
-    # Dimension and partition columns are in every result, so a pattern may name them.
-    always = {*loaded.cube.dimension_columns, *loaded.cube.partition_columns}
-    return sorted(matches(pattern, {*payload, *always}, "column") - always) if pattern.strip() else []
-
-
-def groups_of(text: str | None) -> list[str]:
-    """The columns to group by."""
-    return [part for part in parts_of(text or "") if part]
-
-
-def plan_of(
-    loaded: LoadedCube, where: tuple[str, ...], columns: str | None, by: str | None, as_of: str | None
-) -> QueryPlan:
-    """The plan of a query."""
-    from kartothek_cube.cli.context import known_commit, whole_commit
-    from kartothek_cube.cube.verbs.read import plan_cube_query
-
-    conditions, payload = conditions_of(where, loaded), payload_of(columns, loaded)
-    as_of = whole_commit(as_of, partial(known_commit, loaded))
-    return plan_cube_query(
-        loaded.cube, loaded.store, conditions, None, None, groups_of(by) or None, payload, as_of=as_of
-    )
-
-
-T = TypeVar("T")
-
-_UNASKED = (
-    "\nThere are no more answers. A script says what it wants with --where, --columns, --limit or --output; "
-    "--output - prints all rows."
-)
-
-
-class Prompt:
-    """One question, asked repeatedly.
-
-    A terminal uses prompt_toolkit, which comes with IPython; other inputs are read line by line.
-    """
-
-    def __init__(self, message: str, words: Sequence[str]) -> None:
-        self._message, self._words = message, words
-        self._session: Any = None
-        if sys.stdin.isatty():
-            with suppress(ImportError):
-                from prompt_toolkit import PromptSession
-
-                self._session = PromptSession()
-
-    def ask(self, default: str, parse: Callable[[str], T]) -> T:
-        """Ask until the answer parses; ``parse`` raises ``ValueError`` for one that does not."""
-        if self._session is not None:
-            return parse(_ask_terminal(self._session, self._message, default, self._words, parse))
-
-        def checked(text: str) -> T:
-            # Click asks again after this error, not after a ValueError.
-            try:
-                return parse(text)
-            except ValueError as error:
-                raise click.UsageError(str(error)) from error
-
-        message = self._message.removesuffix(": ")
-        shown = f"{message} [{default}]" if default else message
-        try:
-            answer: T = click.prompt(shown, default=default, show_default=False, value_proc=checked)
-        except click.Abort:
-            click.echo("" if sys.stdin.isatty() else _UNASKED, err=True)  # the cursor is behind the question
-            raise
-        return answer
-
-
-def _ask_terminal(session: Any, message: str, default: str, words: Sequence[str], parse: Callable[[str], Any]) -> str:
-    from prompt_toolkit.completion import WordCompleter
-    from prompt_toolkit.validation import ValidationError, Validator
-
-    class Parses(Validator):  # type: ignore[misc, unused-ignore]
-        """Accepts texts that `parse` accepts."""
-
-        def validate(self, document: Any) -> None:
-            try:
-                parse(document.text)
-            except ValueError as error:
-                raise ValidationError(message=str(error), cursor_position=len(document.text)) from error
-
-    answer: str = session.prompt(
-        message, default=default, completer=WordCompleter(list(words)), validator=Parses(), validate_while_typing=False
-    )
-    return answer
-
-
-def query_rounds(session: Session) -> None:
-    """Ask and answer queries until the user interrupts.
-
-    Raises
-    ------
-    Failure
-        If IPython is not installed.
-    click.Abort
-        If the shell is killed or a prompt interrupted.
-    """
-    with working(session):
-        loaded = load_cube(session)
-    try:
-        import IPython
-    except ImportError as error:
-        raise Failure(
-            f"Could not load IPython: {error}. It comes with pip install 'kartothek-cube[interactive]'."
-        ) from error
-    import pandas as pd
-
-    from kartothek_cube.core.expressions.conditions import conditions_in
-
-    payload = payload_names(loaded)
-    conditions_prompt = Prompt("Conditions: ", sorted(loaded.types))
-    payload_prompt = Prompt("Payload Columns: ", [ALL, *sorted(loaded.types)])
-    always = {*loaded.cube.dimension_columns, *loaded.cube.partition_columns}
-    conditions, columns = "", ""
-    with pd.option_context("display.width", None, "display.max_rows", 0):
-        while True:
-            conjunction = conditions_prompt.ask(conditions, lambda text: conditions_in(text, loaded.types))
-            selection = payload_prompt.ask(columns, lambda text: parse_payload(text, payload, always))
-            conditions, columns = str(conjunction), shown_payload(selection, payload)
-            _show_result(session, loaded, conjunction, selection, IPython.embed)
-
-
-def parse_payload(text: str, known: Sequence[str], always: Collection[str] = ()) -> list[str]:
-    """The payload columns that a text names; columns of every result may be named, too.
-
-    Raises
-    ------
-    ValueError
-        If one is unknown.
-
-    Examples
-    --------
-    >>> parse_payload("UNITS, PRICE", ["BRAND", "PRICE", "UNITS"])
-    ['PRICE', 'UNITS']
-    >>> parse_payload("", ["BRAND"])
-    []
-    """
-    from kartothek_cube.core.arguments import did_you_mean
-
-    if text.strip() == ALL:
-        return list(known)
-    names = {name for part in text.split(",") if (name := part.replace(" ", ""))}
-    unknown = sorted(names.difference(known, always))
-    if unknown:
-        hint = did_you_mean(unknown, {*known, *always})
-        raise ValueError(f"Unknown: {', '.join(unknown)}{hint and '.'}{hint}")
-    return sorted(names.intersection(known))
-
-
-def shown_payload(selection: Sequence[str], known: Sequence[str]) -> str:
-    """The text that selects these columns."""
-    return ALL if sorted(selection) == sorted(known) else ",".join(selection)
-
-
-def _show_result(
-    session: Session, loaded: LoadedCube, conjunction: Conjunction, payload: Sequence[str], embed: Callable[..., Any]
-) -> None:
-    # The rows end with this call: else they would fill memory while the next query runs.
-    from kartothek_cube.cube.verbs.read import query_cube
-
-    with working(session):
-        frames = query_cube(loaded.cube, loaded.store, conjunction, payload_columns=payload)
-    if not frames:
-        echo(red("No data found."))
-        return
-    _shell(frames[0], embed)
-
-
-def _shell(df: object, embed: Callable[..., Any]) -> None:  # noqa: ARG001 - the user of the shell reads it
-    """Open a shell, which sees the variables of this function: ``df``."""
-    try:
-        embed(banner1="Shell:")
-    except Exception as error:
-        # Raised by `%kill_embedded`. Compared by name, since IPython is optional.
-        if type(error).__name__ == "KillEmbedded":
-            raise click.Abort from error
-        raise
-
 
 _WELCOME = "Statements end with a semicolon. .tables lists the tables, .schema NAME columns; .exit or Ctrl-D ends."
 _COMMANDS = (".exit", ".help", ".schema", ".tables")

@@ -1,6 +1,9 @@
-"""Arguments of the verbs in one form: lists, sets of names, flags; warnings of deprecated ones.
+"""Arguments of the verbs in one form, and the wording of messages.
 
-Text for messages: shortened keys, joined names, counts with their noun, spelling suggestions.
+In order:
+
+- arguments: lists, sets of names, flags, deprecated names
+- text: shortened keys, joined names, counts with their noun, spelling suggestions
 """
 
 from __future__ import annotations
@@ -212,6 +215,9 @@ def warn_deprecated(what: str, *, use: str, removal: str) -> None:
         KartothekCubeDeprecationWarning,
         stacklevel=level,
     )
+
+
+# --- text -----------------------------------------------------------------------------------------
 
 
 _LISTED_NAMES = 12

@@ -1,10 +1,11 @@
-"""Rows that came, went or changed, as texts and as an HTML table. Pure.
+"""Explanations, changes and tables as text, HTML and JSON. Pure.
 
-HTML and SVG as text: escaping, numbers, tables, the style of notebook output. Pure.
+In order:
 
-The steps of planning as a value, which `core.display.render` shows. Pure.
-
-Explanations as text, HTML and JSON. Pure.
+- HTML and SVG as text
+- the steps of planning as values
+- an explanation as text, HTML and JSON
+- rows that came, went or changed
 """
 
 from __future__ import annotations
@@ -175,6 +176,9 @@ def in_notebook(*parts: Markup) -> Markup:
     return Markup(f'<div class="kartothek-cube"><style>{_STYLE}</style>{"".join(parts)}</div>')
 
 
+# --- the steps of planning as values --------------------------------------------------------------
+
+
 _SHOWN_VALUES = 5
 
 
@@ -227,6 +231,9 @@ def clause_text(clause: Clause) -> str:
         return f"{clause.column} {clause.op} {clause.value!r}"
     more = f", … {len(clause.value):,} values" if len(clause.value) > _SHOWN_VALUES else ""
     return f"{clause.column} {clause.op} [{', '.join(map(repr, clause.value[:_SHOWN_VALUES]))}{more}]"
+
+
+# --- an explanation as text -----------------------------------------------------------------------
 
 
 _FORMATS = ("text", "html", "json")
@@ -309,6 +316,9 @@ def first_files(files: Sequence[str]) -> list[str]:
     """The first keys, and how many more there are."""
     more = len(files) - _SHOWN_FILES
     return [*files[:_SHOWN_FILES], *([f"… and {more:,} more"] if more > 0 else [])]
+
+
+# --- rows that came -------------------------------------------------------------------------------
 
 
 KINDS = ("inserted", "updated", "deleted")

@@ -1,13 +1,10 @@
-"""One state of a cube for a reader, of a past moment or the newest.
+"""One state of a cube for a reader: each write to several datasets is in it whole or not at all.
 
-Each write to several datasets is in it whole or not at all; `docs/design/007-cube-writes.md` says
-how.
+In order:
 
-Tags of a cube: found at its seed, with the states of all datasets.
-
-Which datasets make a valid cube: the checks on schemas, partition keys, dimensions and indices.
-
-Pure.
+- tags of a cube: found at its seed, with the states of all datasets
+- which datasets make a valid cube: schemas, partition keys, dimensions, indices
+- reading; `docs/design/007-cube-writes.md` says how
 """
 
 from __future__ import annotations
@@ -101,6 +98,9 @@ def latest_state(members: Iterable[TaggedState]) -> TaggedState:
     """The state with the last commit among those of a tag."""
     unknown = datetime.min.replace(tzinfo=UTC)
     return max(members, key=lambda state: (state.time or unknown, state.uuid))
+
+
+# --- which datasets make a valid cube -------------------------------------------------------------
 
 
 _GAPS = ' Whole numbers with missing values are floats in pandas: drop or fill the missing ones, then astype("int64").'
@@ -254,6 +254,9 @@ def _check_indices(info: DatasetInfo, cube: Cube) -> None:
 def _check_none_missing(index: str, columns: Collection[str], info: DatasetInfo) -> None:
     if columns:
         raise InvalidInput(f'{index} "{min(columns)}" is missing in dataset "{info.id}".')
+
+
+# --- reading --------------------------------------------------------------------------------------
 
 
 # Stores and writes for which there was a warning.

@@ -1,6 +1,9 @@
-"""The `Cube` as a value, its keys in user metadata, and the columns that a query shows. Pure.
+"""The `Cube` as a value, and the arguments that cube verbs share. Pure.
 
-Arguments that cube verbs share: dataset ids, given datasets, conditions on partition columns.
+In order:
+
+- the cube, its keys in user metadata, the columns that a query shows
+- dataset ids, given datasets, conditions on partition columns
 """
 
 from __future__ import annotations
@@ -272,6 +275,9 @@ def get_payload_subset(columns: Collection[str], cube: Cube) -> set[str]:
     ['UNITS']
     """
     return set(columns) - set(cube.dimension_columns) - set(cube.partition_columns)
+
+
+# --- dataset ids ----------------------------------------------------------------------------------
 
 
 T = TypeVar("T")

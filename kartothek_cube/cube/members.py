@@ -1,6 +1,9 @@
-"""The writes of the past to a cube, merged from the commits of its datasets. Pure.
+"""The datasets of a cube, and the writes to it.
 
-The datasets that belong to a cube, and the `Cube` that their metadata describe.
+In order:
+
+- the datasets, and the `Cube` that their metadata describe
+- the writes of the past, merged from the commits of the datasets
 """
 
 from __future__ import annotations
@@ -377,6 +380,9 @@ def _partition_columns(seed: str, snapshot: Snapshot) -> Any:
             f"but '{keys[-1]}' was detected."
         )
     return keys[:-1]
+
+
+# --- the writes of the past -----------------------------------------------------------------------
 
 
 C = TypeVar("C", Commit, PastCommit)

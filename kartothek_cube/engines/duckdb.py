@@ -1,10 +1,12 @@
 """A connection of DuckDB in which the cubes and datasets of a store are tables.
 
-Tables are found, registered and renewed before a statement is run.
+They are renewed before each statement.
 
-What DuckDB's own parser says about a text of SQL. No statement is run.
+In order:
 
-Differences of two pinned states, for the SQL of DuckDB and of Spark: their rows, or counts.
+- what DuckDB's own parser says about a text
+- differences of two pinned states, for DuckDB and Spark
+- the connection
 """
 
 from __future__ import annotations
@@ -276,6 +278,9 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
         yield from _nodes(child)
 
 
+# --- differences of two pinned states -------------------------------------------------------------
+
+
 COUNTS = pa.schema([("dataset", pa.string()), *((kind, pa.int64()) for kind in KINDS)])
 """The columns of counts."""
 
@@ -515,6 +520,9 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 else:  # it allows no subclasses
     DuckDBPyConnection = object
+
+# --- the connection -------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 

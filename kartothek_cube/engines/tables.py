@@ -1,8 +1,11 @@
 """Cubes and datasets in one state, as tables that an engine scans.
 
-A table holds the snapshots of its datasets. Planning a scan reads indices, running it data files.
+Planning a scan reads indices, running it data files.
 
-Finds cubes and datasets by name in a store, and opens them as tables.
+In order:
+
+- tables
+- finding cubes and datasets by name
 """
 
 from __future__ import annotations
@@ -419,6 +422,9 @@ class DatasetScan(Scan):
         unknown = files.filter(known.is_null()).to_pylist()
         counted: int = pc.sum(known, min_count=0).as_py()
         return counted + sum(map_in_threads(count, unknown, store=self.table.store, phase=READ_FILES))
+
+
+# --- finding cubes and datasets by name -----------------------------------------------------------
 
 
 def open_cube_table(

@@ -1,7 +1,4 @@
-"""Maintenance of datasets in Spark: the eager verbs, whose work on files runs in tasks.
-
-Maintenance of cubes in Spark: the eager verbs, whose work on files runs in tasks.
-"""
+"""Maintenance of cubes and datasets in Spark: eager verbs whose work on files runs in tasks."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Querying a cube into a lazy Spark data frame.
+"""Queries of cubes and reads of datasets as lazy data frames.
 
-Groups that share files: each file is read once, and rows are shuffled to their groups.
+In order:
 
-Reading one table of a dataset into a lazy Spark data frame.
-
-User functions on every group of a query, inside Spark tasks.
+- groups that share files: each file is read once
+- one table of a dataset
+- user functions on every group of a query
+- a cube
 """
 
 from __future__ import annotations
@@ -218,6 +219,9 @@ def _collected(
         yield number, table.take(pa.array(positions))
 
 
+# --- one table of a dataset -----------------------------------------------------------------------
+
+
 @session_by_keyword
 def read_dataset_as_spark(
     dataset_uuid: str | None = None,
@@ -415,6 +419,9 @@ def _regrouped(executors: _Executors, plan: GroupPlan, read: TableRead, wire: pa
 
     job = _job(request, pluralize(n, "group"))
     return run_regrouped(executors.session, chunks, load, shuffle, select, wire, job)
+
+
+# --- user functions on every group of a query -----------------------------------------------------
 
 
 @session_by_keyword
@@ -615,6 +622,9 @@ def _tables(result: object) -> Iterator[pa.Table]:
             f"The function returned a {type(result).__name__}; "
             "it may return a pyarrow.Table, a pandas.DataFrame, None, or several of them."
         )
+
+
+# --- a cube ---------------------------------------------------------------------------------------
 
 
 @session_by_keyword

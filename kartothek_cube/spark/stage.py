@@ -1,10 +1,11 @@
 """Staging in tasks: receipts return as rows, and the driver accepts each file once.
 
-How a task checks and stages the rows of a dataset, in memory or as a stream.
+In order:
 
-Blocks of rows that fit into a task's memory, and an external sort of rows that do not.
-
-Distribution of rows over files: as they come, or shuffled by partition values and bucket.
+- how a task checks and stages rows, in memory or as a stream
+- blocks that fit into a task's memory, and an external sort
+- rows to files: as they come, or shuffled by partition values and bucket
+- staging
 """
 
 from __future__ import annotations
@@ -208,6 +209,9 @@ class DatasetRows:
         return iter(pieces)
 
 
+# --- blocks that fit into a task's memory ---------------------------------------------------------
+
+
 _COUNTED = 2**16
 
 
@@ -381,6 +385,9 @@ def _fill(
 def _evenly(rows: int, n: int, shift: float = 0.0) -> np.ndarray[Any, np.dtype[np.int64]]:
     """At most ``n`` row positions at even distances, shifted by a share of the distance."""
     return np.unique(np.minimum((np.arange(n) + shift) * rows / n, rows - 1).astype(np.int64))
+
+
+# --- rows to files --------------------------------------------------------------------------------
 
 
 BUCKET = "__kartothek_cube_bucket"
@@ -566,6 +573,9 @@ def _normalised(column: Column, data_type: st.DataType) -> Column:
     if isinstance(data_type, (st.CharType, st.VarcharType, st.TimeType)):
         return column.cast("string")
     return column
+
+
+# --- staging --------------------------------------------------------------------------------------
 
 
 RECEIPT_SCHEMA = pa.schema(

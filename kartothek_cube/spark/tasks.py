@@ -1,12 +1,13 @@
-"""Cuts work into Spark tasks: many items in few tasks, and each task unpacks only its own.
+"""Work in Spark: actions, tasks, and the executor of maintenance verbs.
 
-Spark actions: named in Spark's UI, with progress, and with errors of tasks as their own types.
+*Driver* is Spark's driver process, here and in all of `kartothek_cube.spark`.
 
-The driver is Spark's driver process here, and in all of `kartothek_cube.spark`.
+In order:
 
-Spark's Python worker: its connection to the JVM, garbage collection, and temporary files.
-
-The executor that maintenance verbs run on in Spark: work on files, packed into a few tasks.
+- actions: named in Spark's UI, with progress, and errors as their own types
+- Spark's Python worker: its connection, garbage collection, temporary files
+- many items in few tasks, each unpacks only its own
+- the executor
 """
 
 from __future__ import annotations
@@ -333,6 +334,9 @@ def _cancel(session: SparkSession, tag: str, completion: _Completion) -> None:
         completion.wait(_SECONDS_BETWEEN_CANCELS)
 
 
+# --- Spark's Python worker ------------------------------------------------------------------------
+
+
 # 0 leaves socket and garbage collector alone. An environment variable, not an option of a call: a
 # worker serves all tasks of a session, also those that the data source plans outside of any call.
 _SWITCH = "KARTOTHEK_CUBE_TUNE_WORKERS"
@@ -416,6 +420,9 @@ def spilling_beside_spark() -> Iterator[None]:
         yield
     finally:
         tempfile.tempdir = before
+
+
+# --- many items in few tasks ----------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -577,6 +584,9 @@ def run_packed(
                 yield from work(unpack(chunk_of(cell)))
 
     return sent.mapInArrow(as_task(worked, job), schema)
+
+
+# --- the executor ---------------------------------------------------------------------------------
 
 
 # Fewer items run in threads of the driver process: a job costs some tenths of a second, in which

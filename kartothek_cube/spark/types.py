@@ -1,6 +1,9 @@
-"""Arrow types and Spark types, and the last step of a task: columns by name, cast, in batches.
+"""Arrow and Spark: types, the last step of a task, conditions.
 
-Predicates as conditions of Spark, with the same truth for nulls and NaN. Pure.
+In order:
+
+- types; the last step of a task: columns by name, cast, in batches
+- predicates as conditions of Spark, with the same truth for nulls and NaN
 """
 
 from __future__ import annotations
@@ -302,6 +305,9 @@ def to_spark(table: pa.Table, schema: pa.Schema, context: str = "the result") ->
         if max(c.num_chunks for c in typed.columns) > 1 + typed.num_rows // BATCH_ROWS:
             typed = typed.combine_chunks()
         yield from typed.to_batches(max_chunksize=BATCH_ROWS)
+
+
+# --- predicates as conditions of Spark ------------------------------------------------------------
 
 
 _COMPARE: Mapping[str, Callable[[Column, Column], Column]] = {

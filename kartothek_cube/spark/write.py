@@ -1,8 +1,10 @@
-"""Merging a Spark data frame into a dataset: the source is staged in tasks, so are its effects.
+"""Writes from data frames: staged in tasks, published by the driver.
 
-Writing cubes from Spark data frames: staged in tasks, published by the driver.
+In order:
 
-Writing datasets from Spark data frames: staged in tasks, published by the driver.
+- cubes
+- datasets
+- merges: the source is staged in tasks, and so are its effects
 """
 
 from __future__ import annotations
@@ -431,6 +433,9 @@ def _run(
     return {i: DatasetMetadata.of(snapshot) for i, snapshot in committed.items()}
 
 
+# --- datasets -------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class _Input:
     """The arguments of a call that concern its rows."""
@@ -718,6 +723,9 @@ def _input(
     if table is None:
         raise InvalidType("The parameter `table` is not optional.")
     return _Input(df, table, timestamps, shuffle, num_buckets, bucket_by, ratio, spark, parallelism)
+
+
+# --- merges ---------------------------------------------------------------------------------------
 
 
 def _staged(verb: str, source: DatasetRef, request: WriteRequest, given: _Input) -> StagedWrite:

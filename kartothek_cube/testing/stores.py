@@ -1,6 +1,9 @@
 """Stores that count calls or fail on purpose, and the conformance suite `StoreTests`.
 
-The contract of stores as a test suite, `StoreTests`.
+In order:
+
+- the contract as a suite
+- the stores
 """
 
 from __future__ import annotations
@@ -420,6 +423,9 @@ class StoreTests:
     def committing(store: Store) -> Overrides:
         """Return the options under which `put_if` works as the capabilities promise."""
         return options(require_atomic=store.capabilities.conditional_put)
+
+
+# --- the stores -----------------------------------------------------------------------------------
 
 
 R = TypeVar("R")

@@ -8,7 +8,8 @@ import pytest
 
 from kartothek_cube.api.cube import build_cube
 from kartothek_cube.api.dataset import store_dataframes_as_dataset
-from kartothek_cube.testing.drivers import CUBE, PARTITION_ON, DriverTests, EagerDriver, enrichment, seed
+from kartothek_cube.testing.driver import CUBE, PARTITION_ON, EagerDriver, enrichment, seed
+from kartothek_cube.testing.drivers import DriverTests
 
 
 class TestOneThread(DriverTests):

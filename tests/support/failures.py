@@ -22,7 +22,7 @@ from kartothek_cube.api.dataset import (
     verify_dataset,
 )
 from kartothek_cube.core.stores.contract import StoreView
-from kartothek_cube.testing.drivers import (
+from kartothek_cube.testing.driver import (
     CUBE,
     PARTITION_ON,
     TOTALS,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from kartothek_cube import spark as verbs
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.spark.types import spark_schema, wire_schema
-from kartothek_cube.testing.drivers import Tables, Written
+from kartothek_cube.testing.driver import Tables, Written
 from kartothek_cube.typing import IntoConditions, StoreLike
 
 if TYPE_CHECKING:

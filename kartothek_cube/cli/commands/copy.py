@@ -1,11 +1,4 @@
-"""The command `copy`: copies a cube to another store.
-
-The command `rename`: renames a cube, or one of its datasets.
-
-The command `delete`: deletes a cube, or some of its datasets.
-
-The command `forget`: deletes cells, and every file and state that still has them.
-"""
+"""The commands `copy`, `rename`, `delete` and `forget`."""
 
 from __future__ import annotations
 
@@ -43,9 +36,8 @@ from kartothek_cube.cli.context import (
     store_named,
     working,
 )
-from kartothek_cube.cli.options import chosen_datasets, cube_command, dry_run, patterns, yes
+from kartothek_cube.cli.options import chosen_datasets, cube_command, dry_run, patterns, where, yes
 from kartothek_cube.cli.output import bold, confirm, echo, show, size
-from kartothek_cube.cli.prompt import where
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.errors import IncompleteCubeWarning
 

@@ -1,11 +1,4 @@
-"""The command `history`: lists the writes to a cube, or the commits of one of its datasets.
-
-The command `changes`: counts what changed since a commit or a time, or writes the rows.
-
-The command `tag`: names a state of a cube, lists the names, and drops one.
-
-The command `undo`: takes a write to the cube back, or a commit of one dataset.
-"""
+"""The commands `history`, `changes`, `tag` and `undo`."""
 
 from __future__ import annotations
 
@@ -37,11 +30,10 @@ from kartothek_cube.cli.context import (
 )
 from kartothek_cube.cli.export import first_rows, kind_of, pour, show_written, sink_of
 from kartothek_cube.cli.options import as_of as as_of_option
-from kartothek_cube.cli.options import cube_command, dry_run, yes
+from kartothek_cube.cli.options import columns as columns_option
+from kartothek_cube.cli.options import conditions_of, cube_command, dry_run, payload_of, yes
+from kartothek_cube.cli.options import where as where_option
 from kartothek_cube.cli.output import bold, confirm, show, table
-from kartothek_cube.cli.prompt import columns as columns_option
-from kartothek_cube.cli.prompt import conditions_of, payload_of
-from kartothek_cube.cli.prompt import where as where_option
 
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import CubeChanges

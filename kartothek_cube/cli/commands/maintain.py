@@ -1,9 +1,4 @@
-"""The command `index`: builds secondary indices on columns of a dataset.
-
-The command `cleanup`: removes unreferenced files.
-
-The command `compact`: merges small files.
-"""
+"""The commands `cleanup`, `compact` and `index`."""
 
 from __future__ import annotations
 
@@ -29,15 +24,16 @@ from kartothek_cube.cli.context import (
 from kartothek_cube.cli.options import (
     Duration,
     chosen_datasets,
+    conditions_of,
     cube_command,
     dry_run,
     matches,
     parts_of,
     patterns,
+    where,
     yes,
 )
 from kartothek_cube.cli.output import bold, confirm, show, size
-from kartothek_cube.cli.prompt import conditions_of, where
 from kartothek_cube.core.arguments import pluralize
 
 if TYPE_CHECKING:

@@ -1,7 +1,4 @@
-"""The command `query`: interactively, or once, into a file.
-
-The command `sql`: runs statements of DuckDB over the tables of a store, or prompts for them.
-"""
+"""The commands `query` (interactively, or once, into a file) and `sql` (DuckDB)."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import shutil
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, redirect_stdout, suppress
 from contextvars import copy_context
@@ -23,11 +20,13 @@ import click
 
 from kartothek_cube.cli.context import (
     Failure,
+    LoadedCube,
     Session,
     SqlFailure,
     commits_in,
     complete_files,
     escaped,
+    load_cube,
     missing_directory,
     one_line,
     open_source,
@@ -36,14 +35,20 @@ from kartothek_cube.cli.context import (
     working,
 )
 from kartothek_cube.cli.export import kind_of, place_of, pour, show_written, sink_of
-from kartothek_cube.cli.options import cube_command
-from kartothek_cube.cli.output import echo
-from kartothek_cube.cli.prompt import question
+from kartothek_cube.cli.options import (
+    ALL,
+    cube_command,
+    payload_names,
+    question,
+)
+from kartothek_cube.cli.output import echo, red
+from kartothek_cube.core.arguments import did_you_mean
 from kartothek_cube.errors import DatasetNotFound
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
+    from kartothek_cube.api.cube import Conjunction
     from kartothek_cube.core.stores.contract import Store
 
 
@@ -80,8 +85,6 @@ def query_command(
     they are read, physical partition after physical partition, not sorted as a whole.
     """
     if not (where or limit is not None or session.json) and (columns, by, as_of, output) == (None, None, None, None):
-        from kartothek_cube.cli.prompt import query_rounds
-
         query_rounds(session)
         return
     from kartothek_cube.cli.export import Question, query_once
@@ -326,3 +329,158 @@ def _boxed(relation: DuckDBPyRelation, most: int) -> str:
     with redirect_stdout(text):
         relation.show(max_width=shutil.get_terminal_size().columns, max_rows=most)
     return text.getvalue()
+
+
+# --- the interactive query ------------------------------------------------------------------------
+
+
+_UNASKED = (
+    "\nThere are no more answers. A script says what it wants with --where, --columns, --limit or --output; "
+    "--output - prints all rows."
+)
+
+
+class Prompt:
+    """One question, asked repeatedly.
+
+    A terminal uses prompt_toolkit, which comes with IPython; other inputs are read line by line.
+    """
+
+    def __init__(self, message: str, words: Sequence[str]) -> None:
+        self._message, self._words = message, words
+        self._session: Any = None
+        if sys.stdin.isatty():
+            with suppress(ImportError):
+                from prompt_toolkit import PromptSession
+
+                self._session = PromptSession()
+
+    def ask(self, default: str, parse: Callable[[str], T]) -> T:
+        """Ask until the answer parses; ``parse`` raises ``ValueError`` for one that does not."""
+        if self._session is not None:
+            return parse(_ask_terminal(self._session, self._message, default, self._words, parse))
+
+        def checked(text: str) -> T:
+            # Click asks again after this error, not after a ValueError.
+            try:
+                return parse(text)
+            except ValueError as error:
+                raise click.UsageError(str(error)) from error
+
+        message = self._message.removesuffix(": ")
+        shown = f"{message} [{default}]" if default else message
+        try:
+            answer: T = click.prompt(shown, default=default, show_default=False, value_proc=checked)
+        except click.Abort:
+            click.echo("" if sys.stdin.isatty() else _UNASKED, err=True)  # the cursor is behind the question
+            raise
+        return answer
+
+
+def _ask_terminal(session: Any, message: str, default: str, words: Sequence[str], parse: Callable[[str], Any]) -> str:
+    from prompt_toolkit.completion import WordCompleter
+    from prompt_toolkit.validation import ValidationError, Validator
+
+    class Parses(Validator):  # type: ignore[misc, unused-ignore]
+        """Accepts texts that `parse` accepts."""
+
+        def validate(self, document: Any) -> None:
+            try:
+                parse(document.text)
+            except ValueError as error:
+                raise ValidationError(message=str(error), cursor_position=len(document.text)) from error
+
+    answer: str = session.prompt(
+        message, default=default, completer=WordCompleter(list(words)), validator=Parses(), validate_while_typing=False
+    )
+    return answer
+
+
+def query_rounds(session: Session) -> None:
+    """Ask and answer queries until the user interrupts.
+
+    Raises
+    ------
+    Failure
+        If IPython is not installed.
+    click.Abort
+        If the shell is killed or a prompt interrupted.
+    """
+    with working(session):
+        loaded = load_cube(session)
+    try:
+        import IPython
+    except ImportError as error:
+        raise Failure(
+            f"Could not load IPython: {error}. It comes with pip install 'kartothek-cube[interactive]'."
+        ) from error
+    import pandas as pd
+
+    from kartothek_cube.core.expressions.conditions import conditions_in
+
+    payload = payload_names(loaded)
+    conditions_prompt = Prompt("Conditions: ", sorted(loaded.types))
+    payload_prompt = Prompt("Payload Columns: ", [ALL, *sorted(loaded.types)])
+    always = {*loaded.cube.dimension_columns, *loaded.cube.partition_columns}
+    conditions, columns = "", ""
+    with pd.option_context("display.width", None, "display.max_rows", 0):
+        while True:
+            conjunction = conditions_prompt.ask(conditions, lambda text: conditions_in(text, loaded.types))
+            selection = payload_prompt.ask(columns, lambda text: parse_payload(text, payload, always))
+            conditions, columns = str(conjunction), shown_payload(selection, payload)
+            _show_result(session, loaded, conjunction, selection, IPython.embed)
+
+
+def parse_payload(text: str, known: Sequence[str], always: Collection[str] = ()) -> list[str]:
+    """The payload columns that a text names; columns of every result may be named, too.
+
+    Raises
+    ------
+    ValueError
+        If one is unknown.
+
+    Examples
+    --------
+    >>> parse_payload("UNITS, PRICE", ["BRAND", "PRICE", "UNITS"])
+    ['PRICE', 'UNITS']
+    >>> parse_payload("", ["BRAND"])
+    []
+    """
+    if text.strip() == ALL:
+        return list(known)
+    names = {name for part in text.split(",") if (name := part.replace(" ", ""))}
+    unknown = sorted(names.difference(known, always))
+    if unknown:
+        hint = did_you_mean(unknown, {*known, *always})
+        raise ValueError(f"Unknown: {', '.join(unknown)}{hint and '.'}{hint}")
+    return sorted(names.intersection(known))
+
+
+def shown_payload(selection: Sequence[str], known: Sequence[str]) -> str:
+    """The text that selects these columns."""
+    return ALL if sorted(selection) == sorted(known) else ",".join(selection)
+
+
+def _show_result(
+    session: Session, loaded: LoadedCube, conjunction: Conjunction, payload: Sequence[str], embed: Callable[..., Any]
+) -> None:
+    # The rows end with this call: else they would fill memory while the next query runs.
+    from kartothek_cube.cube.verbs.read import query_cube
+
+    with working(session):
+        frames = query_cube(loaded.cube, loaded.store, conjunction, payload_columns=payload)
+    if not frames:
+        echo(red("No data found."))
+        return
+    _shell(frames[0], embed)
+
+
+def _shell(df: object, embed: Callable[..., Any]) -> None:  # noqa: ARG001 - the user of the shell reads it
+    """Open a shell, which sees the variables of this function: ``df``."""
+    try:
+        embed(banner1="Shell:")
+    except Exception as error:
+        # Raised by `%kill_embedded`. Compared by name, since IPython is optional.
+        if type(error).__name__ == "KillEmbedded":
+            raise click.Abort from error
+        raise

@@ -1,7 +1,4 @@
-"""The command `merge`: merges the rows of files into a dataset.
-
-The command `delete-rows`: deletes cells; and what commands that change rows share.
-"""
+"""The commands `delete-rows` and `merge`."""
 
 from __future__ import annotations
 
@@ -23,9 +20,8 @@ from kartothek_cube.cli.context import (
     one_line,
     working,
 )
-from kartothek_cube.cli.options import cube_command, dry_run, parts_of
+from kartothek_cube.cli.options import conditions_of, cube_command, dry_run, parts_of, where
 from kartothek_cube.cli.output import bold, confirm, echo, show, size, table
-from kartothek_cube.cli.prompt import conditions_of, where
 from kartothek_cube.core.arguments import pluralize
 
 if TYPE_CHECKING:

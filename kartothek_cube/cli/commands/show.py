@@ -1,15 +1,4 @@
-"""The command `stats`: counts partitions, files, bytes and rows of the datasets.
-
-The command `info`: shows columns, datasets and metadata of a cube.
-
-Lists the cubes of a store: what the program does without a command.
-
-The command `files`: lists the data files of a cube, or of a query.
-
-The command `explain`: shows the plan of a query.
-
-The command `report`: writes a cube as one HTML page.
-"""
+"""Commands that show: `info`, `files`, `stats`, `explain`, `report`, and the list of cubes."""
 
 from __future__ import annotations
 
@@ -34,9 +23,8 @@ from kartothek_cube.cli.context import (
     working,
 )
 from kartothek_cube.cli.export import place_of, write_page
-from kartothek_cube.cli.options import chosen, cube_command, patterns
+from kartothek_cube.cli.options import chosen, conditions_of, cube_command, patterns, plan_of, question, where
 from kartothek_cube.cli.output import bold, document, figure, section, show, size
-from kartothek_cube.cli.prompt import conditions_of, plan_of, question, where
 from kartothek_cube.core.arguments import pluralize
 
 

@@ -1,7 +1,4 @@
-"""The command `doctor`: whether versions, Java, clock and store are as the library needs them.
-
-The command `demo`: a small cube from invented sales, a query, and its report.
-"""
+"""The commands `demo` and `doctor`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The command `verify`: checks a cube.
-
-The command `check-migration`: which data of kartothek read equally, differently, not at all.
-"""
+"""The commands `verify`, and `check-migration`: which data of kartothek reads differently here."""
 
 from __future__ import annotations
 

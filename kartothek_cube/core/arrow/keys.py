@@ -1,16 +1,13 @@
-"""Arrays that share or reuse the memory of others instead of copying it.
+"""Rows by their keys: sorted, searched, grouped.
 
-Sort keys: the key columns of a row, packed into one int64 that keeps their order.
+In order:
 
-Every sort, duplicate check and join compares these. Pure.
-
-Key indices: rows of a table found by the values of some columns, in any number of searches.
-
-Rows by group: tables are split, and rows wait for the rest of their group, on disk if needed.
-
-Z-order (Morton order): near rows have near values in each of several columns. Pure.
-
-Rows of any number as one table: in memory, beyond a limit in a memory-mapped file.
+- sort keys: the key columns of a row in one int64 that keeps their order
+- key indices: rows found by values of some columns
+- groups: tables are split, rows wait on disk for the rest of their group
+- Z-order (Morton order)
+- rows of any number as one table: in memory, or memory-mapped
+- arrays over the memory of others
 """
 
 from __future__ import annotations
@@ -243,6 +240,9 @@ def empty_rows(n: int) -> pa.Table:
     return pa.table({"": np.zeros(n, dtype=np.int8)}).select([])
 
 
+# --- key indices ----------------------------------------------------------------------------------
+
+
 Positions = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
 """Row numbers; -1 where there is no row."""
 
@@ -461,6 +461,9 @@ class _Filter:
         return np.flatnonzero(self._seen.take(self._hashes(keys), mode="clip"))
 
 
+# --- groups ---------------------------------------------------------------------------------------
+
+
 # With more reads per file than this, files are read once and their rows split by group.
 AMPLIFICATION_LIMIT = 2.0
 
@@ -555,6 +558,9 @@ class Spill:
         yield from self._waiting.pop(number, [])
 
 
+# --- Z-order --------------------------------------------------------------------------------------
+
+
 # Bits of all columns together, so that keys are not negative.
 _BITS = 62
 # Tables of 256 entries spread the bits of a byte at once.
@@ -602,6 +608,9 @@ def interleave(numbers: Sequence[IntArray], bits: int) -> IntArray:
         for begin in range(0, bits, _BYTE):
             keys |= spread[(number >> begin) & (2**_BYTE - 1)] << (begin * step + place)
     return keys
+
+
+# --- rows of any number as one table --------------------------------------------------------------
 
 
 class Spool:
@@ -663,6 +672,9 @@ class Spool:
         source = self._open.enter_context(pa.memory_map(str(self._path), "rb"))
         stored = pa.ipc.open_file(source).read_all()
         return pa.concat_tables([stored, *self._waiting])
+
+
+# --- arrays over the memory of others -------------------------------------------------------------
 
 
 def bit_array(mask: BoolArray) -> pa.Array:

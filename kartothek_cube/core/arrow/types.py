@@ -1,6 +1,9 @@
-"""Arrow types: the stored type, the normal type of schema files, the common type of two.
+"""Arrow types and schemas: stored, normal, and the common type of two.
 
-Schemas in stored and normal types, ordered and unified.
+In order:
+
+- types
+- schemas, ordered and unified
 """
 
 from __future__ import annotations
@@ -183,6 +186,9 @@ def _refusal(data_type: pa.DataType) -> str:
     else:
         advice = f"Cast the column to {data_type.storage_type} first."
     return f"The type {data_type} cannot be stored. {advice}"
+
+
+# --- schemas --------------------------------------------------------------------------------------
 
 
 def stored_schema(schema: pa.Schema, context: str = "") -> pa.Schema:

@@ -1,10 +1,11 @@
-"""A change of one dataset as a value: what it adds, removes and sets, and how it may be rebased.
+"""A change of one dataset as a value, and how it becomes the next state. Pure.
 
-Rebase: put a change that was made for one state of a dataset onto a newer state. Pure.
+In order:
 
-Applying a change to a state of its dataset: the next document, schemas and indices. Pure.
-
-Undoing a commit: which partitions go or come back, where, and what contradicts it. Pure.
+- the change: what it adds, removes and sets, how it may be rebased
+- rebase onto a newer state
+- applying: the next document, schemas and indices
+- undoing a commit: which partitions go or come back, and what contradicts it
 """
 
 from __future__ import annotations
@@ -198,6 +199,9 @@ class Change:
     def describe(self) -> str:
         """One line for error messages."""
         return f"commit {self.commit} ({pluralize(len(self.labels), 'partition')} added, {len(self.removed)} removed)"
+
+
+# --- rebase onto a newer state --------------------------------------------------------------------
 
 
 def is_same(base: Snapshot | None, newest: Snapshot | None) -> bool:
@@ -441,6 +445,9 @@ def commits(ids: Sequence[str]) -> str:
     if len(ids) == 1:
         return f"commit {ids[0]}"
     return f"commits {', '.join(ids[:3])}{' and others' if len(ids) > 3 else ''}"
+
+
+# --- applying -------------------------------------------------------------------------------------
 
 
 # Instead of the key of an index file that is not written yet.
@@ -712,6 +719,9 @@ def _new_metadata(
     # Numbers survive `replace`, too: no write may ever be applied twice.
     metadata.update(with_txn(change.txn, {} if base is None else base.document.metadata))
     return metadata
+
+
+# --- undoing a commit -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """Committing: make a change visible by one compare-and-swap of the metadata document.
 
-Group commit: threads that commit to one dataset queue, and the first commits for the others.
+In order:
 
-Staged files that have waited long: garbage collection may delete them, so commits copy them.
+- group commit: threads queue, the first commits for the others
+- staged files that have waited long are copied: garbage collection may delete them
+- committing
 """
 
 from __future__ import annotations
@@ -223,6 +225,9 @@ def group_commit(key: Hashable, pending: PendingCommit, commit_all: Callable[[li
     return pending.outcome.result()
 
 
+# --- staged files that have waited long are copied ------------------------------------------------
+
+
 # Characters of a name that a copy keeps: a segment of a key has at most 255.
 _READABLE = 200
 
@@ -290,6 +295,9 @@ def _check_none_lost(change: Change, lost: Sequence[str]) -> None:
             f"the store any more, e.g. {lost[0]!r}: they waited longer than the grace period of garbage collection, or "
             "a deletion of the dataset removed them. Nothing of it is visible. Write the rows again."
         )
+
+
+# --- committing -----------------------------------------------------------------------------------
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds

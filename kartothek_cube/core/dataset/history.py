@@ -1,9 +1,4 @@
-"""Show the history of a dataset, and undo one commit by a new commit.
-
-Tags of a dataset: give a state a name, list the names, drop one.
-
-What changed in a dataset between two states, row by row.
-"""
+"""The history of a dataset: commits, tags, undo, and what changed between two states."""
 
 from __future__ import annotations
 

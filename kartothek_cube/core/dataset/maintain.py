@@ -1,12 +1,12 @@
-"""Build indices of a dataset, collect its garbage, convert, verify and delete it.
+"""Statistics, layout, columns, lists, copies, indices, garbage, verification, deletion, compaction.
 
-Building statistics of files that have none.
+In order:
 
-Set the layout of a dataset, and drop columns: commits of the document alone.
-
-List datasets, and show statistics of row groups and hashes of rows.
-
-Copy and rename a dataset.
+- statistics of files that have none
+- layout and dropped columns: commits of the document alone
+- lists of datasets, statistics of row groups, hashes of rows
+- copies and new names
+- indices, garbage, conversion, verification, deletion, compaction
 """
 
 from __future__ import annotations
@@ -194,6 +194,9 @@ def _columns_to_build(base: Snapshot, columns: Sequence[str] | None) -> list[str
                 f"Column {column!r} of dataset {base.uuid!r} has the type {types[column]}, which has no order."
             )
     return [*columns]
+
+
+# --- layout and dropped columns -------------------------------------------------------------------
 
 
 def set_layout(
@@ -408,6 +411,9 @@ def _committed(dataset_uuid: str, store: StoreLike, change: Callable[[Snapshot],
         return source.committed(commit_change(source.store, change(base), base))
 
     return repeat_on_conflict(attempt)
+
+
+# --- lists of datasets ----------------------------------------------------------------------------
 
 
 _HASH = "hash"
@@ -699,6 +705,9 @@ def list_datasets(store: StoreLike) -> list[str]:
     return sorted({key.removesuffix(end) for key in keys for end in _DOCUMENTS if key.endswith(end)})
 
 
+# --- copies and new names -------------------------------------------------------------------------
+
+
 def copy_dataset(
     source_dataset_uuid: str,
     store: StoreLike,
@@ -820,6 +829,9 @@ def rename_dataset(
     with operation("rename_dataset", options):
         source = dataset_ref(dataset_uuid, store, None)
         return DatasetMetadata.of(run_rename(source.store, source.uuid, new_uuid))
+
+
+# --- indices --------------------------------------------------------------------------------------
 
 
 def build_dataset_indices(

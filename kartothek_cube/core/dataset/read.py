@@ -1,6 +1,9 @@
-"""Read a dataset: one table, frames by partition or group, or a stream of Arrow batches.
+"""Read a dataset: one table, frames by partition or group, a stream of batches, or the plan.
 
-`plan_table_scan` and `ScanPlan`: which files a read of one table touches, and why.
+In order:
+
+- rows
+- `plan_table_scan`: which files a read of one table touches, and why
 """
 
 from __future__ import annotations
@@ -454,6 +457,9 @@ def limited_batches(tables: Generator[pa.Table, None, None], limit: int | None) 
             table = table if left is None else table.slice(0, left)
             left = left if left is None else left - table.num_rows
             yield from table.to_batches()
+
+
+# --- plan_table_scan ------------------------------------------------------------------------------
 
 
 # Without equality: Arrow columns inside have none that is a bool.

@@ -1,8 +1,10 @@
-"""Store a dataset, update a dataset, create one without rows: one commit each.
+"""Store, update and create a dataset: one commit each.
 
-`StagedPartitions`, and the partitions that a commit of them adds.
+In order:
 
-Stage partitions in many processes, commit them in one.
+- `StagedPartitions`, and what a commit of them adds
+- rows of this process
+- partitions that many processes stage and one commits
 """
 
 from __future__ import annotations
@@ -207,6 +209,9 @@ def merge_staged(store: Store, request: WriteRequest, items: Sequence[object]) -
         schemas.add(tables)
     check_final(request, schemas.tables)
     return StagedWrite(request, receipts, schemas.tables, len(items))
+
+
+# --- rows of this process -------------------------------------------------------------------------
 
 
 def store_dataframes_as_dataset(
@@ -606,6 +611,9 @@ def _stored_schema(table: str, given: IntoSchema, request: WriteRequest) -> pa.S
         schema = as_rows(given, request.uuid).schema
     check_partition_columns(request, table, schema)
     return ordered(dataset_schema(schema, request.partition_on), request.partition_on)
+
+
+# --- partitions that many processes stage and one commits -----------------------------------------
 
 
 def stage_partitions(

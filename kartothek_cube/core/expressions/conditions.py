@@ -1,12 +1,11 @@
-"""Conditions as values: the column `C`, and the condition classes that its comparisons make.
+"""Conditions as values: the column `C`, the classes that its comparisons make, their text.
 
-The text form of comparisons, and checks of their constants. Pure.
+In order:
 
-In order: the grammar of a comparison, the literals of its right-hand side, the constants in Python.
-
-Evaluation of conditions on a pandas frame. Pure.
-
-The base classes of all conditions, and the conjunction of several conditions.
+- the text of comparisons: grammar, literals, constants
+- evaluation on a pandas frame
+- the base classes, and the conjunction of several
+- the conditions
 """
 
 from __future__ import annotations
@@ -259,6 +258,9 @@ def _is_scalar(value: object) -> bool:
     return isinstance(value, (str, bytes)) or not isinstance(value, (Iterable, NoLiteral))
 
 
+# --- evaluation on a pandas frame -----------------------------------------------------------------
+
+
 class ColumnNotFound(InvalidInput, KeyError):
     """A condition names a column that the frame does not have."""
 
@@ -329,6 +331,9 @@ def _as_timestamp(value: object, column: str) -> Any:
         f"Cannot compare column {column!r} with {value!r}, which is no timestamp. "
         "Write it as 2024-12-31 or 2024-12-31 23:59:59."
     )
+
+
+# --- the base classes -----------------------------------------------------------------------------
 
 
 PredicatePart = list[tuple[str, str, Any]]
@@ -774,6 +779,9 @@ def condition_class(op: str) -> type[SimpleCondition]:
     if op not in _BY_OPERATOR:
         raise InvalidInput(f"Unknown operator {op!r} in a condition, use one of {', '.join(_BY_OPERATOR)}")
     return _BY_OPERATOR[op]
+
+
+# --- the conditions -------------------------------------------------------------------------------
 
 
 class EqualityCondition(SimpleCondition):

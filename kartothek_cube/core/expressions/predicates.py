@@ -1,6 +1,9 @@
-"""Predicates as values: comparisons of a column with a constant, in disjunctive normal form.
+"""Predicates as values, and their evaluation on rows, index values and bounds.
 
-Evaluation of comparisons on rows, on index values, and on min/max bounds: one truth table.
+In order:
+
+- predicates: comparisons in disjunctive normal form
+- evaluation: one truth table
 """
 
 from __future__ import annotations
@@ -257,6 +260,9 @@ def resolve_constants(predicates: Predicates | None, truth: Callable[[Clause], b
         if False not in truths:
             residual.append(tuple(c for c, known in zip(conjunction, truths, strict=True) if known is None))
     return tuple(residual) if all(residual) else None
+
+
+# --- evaluation -----------------------------------------------------------------------------------
 
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]

@@ -1,8 +1,10 @@
-"""Writing Parquet files: codecs, encodings and row groups.
+"""File formats: their contract, and how Parquet is written.
 
-The contract of file formats, their suffixes, and errors about files that cannot be read.
+In order:
 
-How the writer lays out a Parquet file: rows of a row group, encoding, codec. Pure.
+- the contract, suffixes, errors about unreadable files
+- the layout of a Parquet file: row groups, encodings, codecs
+- the writer
 """
 
 from __future__ import annotations
@@ -126,6 +128,9 @@ def file_suffix(key: str) -> str:
     '.csv.gz'
     """
     return next((s for s in (INDEX_SUFFIX, DATA_SUFFIX, CSV_GZIP_SUFFIX, CSV_SUFFIX) if key.endswith(s)), "")
+
+
+# --- the layout of a Parquet file -----------------------------------------------------------------
 
 
 # Files of fewer rows than the second number are one row group even if they are sorted.
@@ -271,6 +276,9 @@ def leaf_paths(schema: pa.Schema) -> list[str]:
         pass
     leaves = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
     return [leaves.column(j).path for j in range(len(leaves))]
+
+
+# --- the writer -----------------------------------------------------------------------------------
 
 
 # Reading what these have compressed takes several times as long as with SNAPPY.

@@ -1,14 +1,12 @@
 """Reading Parquet files: row groups are pruned, columns selected and cast to the schema.
 
-What the footer of a Parquet file says: checked once, and kept for who opens the file next.
+In order:
 
-Column chunks that a damaged footer describes: refused without reading a byte of the file.
-
-Arrow's accessors in Python do not catch what C++ throws for a damaged column chunk, which ends the
-process. Reading does. So Arrow is made to read, from files that have no content: this relies on the
-order in which it checks things.
-
-An open Parquet file: its footer, and some columns of some of its row groups.
+- footers: checked once, and kept for who opens the file next
+- column chunks that a damaged footer describes; Arrow's accessors would end the process, so Arrow
+  is made to read them from files without content, which relies on the order of its checks
+- an open file
+- rows
 """
 
 from __future__ import annotations
@@ -173,6 +171,9 @@ def keep_footer(path: str, state: FileState, footer: ParquetFooter) -> None:
         _kept.put(path, (state, footer), footer.metadata.serialized_size * _RATIO)
 
 
+# --- column chunks that a damaged footer describes ------------------------------------------------
+
+
 def check_chunks(metadata: pq.FileMetaData, size: int, groups: Sequence[int], positions: Sequence[int]) -> None:
     """Check the column chunks of some row groups at some positions; ``size`` is that of the file.
 
@@ -235,6 +236,9 @@ class _Empty(_Unreadable):
 
     def read(self, nbytes: int) -> bytes:
         return bytes(max(0, min(nbytes, self._size - self._position)))
+
+
+# --- an open file ---------------------------------------------------------------------------------
 
 
 # The least that a value takes in memory, whatever the footer says.
@@ -633,6 +637,9 @@ def _open_local(path: str, stack: ExitStack) -> ParquetSource:
     if footer is None:
         keep_footer(path, state, source.footer)
     return source
+
+
+# --- rows -----------------------------------------------------------------------------------------
 
 
 # More rows are read in pieces where the caller accepts pieces.

@@ -1,8 +1,10 @@
 """Data files of any format: the rows that satisfy predicates, in the types of the dataset.
 
-Clustered Parquet files: the footer says by which columns the rows are sorted or in Z-order.
+In order:
 
-Figures of a data file from its footer, and the format of a file that takes its place.
+- how the rows of a file are ordered, as its footer says
+- reading
+- figures of a file from its footer, and the format of a file in its place
 """
 
 from __future__ import annotations
@@ -228,6 +230,9 @@ def sort_range(source: ParquetSource, column: str) -> SortRange:
         return min((low for low, _ in ranges), default=_LAST), max((high for _, high in ranges), default=_LAST)
     except TypeError:
         return UNKNOWN
+
+
+# --- reading --------------------------------------------------------------------------------------
 
 
 class _Reader(NamedTuple):
@@ -473,6 +478,9 @@ def _matching_tables(
             for key, constants in run:
                 table = read_rows(store, key, request, constants)
                 yield table, [len(table)]
+
+
+# --- figures of a file from its footer ------------------------------------------------------------
 
 
 FileBounds: TypeAlias = tuple[tuple[Any, Any] | None, ...]

@@ -1,14 +1,12 @@
 """Small local Parquet files of one dataset, joined in memory and read as one file.
 
-Thrift of many files at once: values of equal structure, found without a parser for each file.
+Arrow takes as long to open a small file as to decode it.
 
-The structure of one file says which bytes all files have and where the numbers between them are.
-What differs from it in any other way does not match.
+In order:
 
-Small Parquet files of one structure, described by one footer as if they were row groups of one.
-
-Arrow takes as long to open a small file as to decode it. The footers of a dataset differ in few
-numbers, which are found in all of them at once.
+- thrift of many files at once: the bytes that all share, and the numbers between them
+- one footer, as if the files were row groups of one
+- which files are joined
 """
 
 from __future__ import annotations
@@ -203,6 +201,9 @@ def _joined_digits(words: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[An
     for low, high, shift in _ROUNDS:
         words = words & low | (words & high) >> shift
     return words
+
+
+# --- one footer -----------------------------------------------------------------------------------
 
 
 MAGIC = b"PAR1"
@@ -465,6 +466,9 @@ def _is_fixed(content: bytes, token: Token, places: Mapping[Path, Token], *, is_
 def _number(content: bytes, token: Token) -> int:
     value, _ = read_varint(content, token.begin)
     return value >> 1
+
+
+# --- which files are joined -----------------------------------------------------------------------
 
 
 # Of larger files not all bytes may be needed. In a file of more rows, repeated texts may be read as

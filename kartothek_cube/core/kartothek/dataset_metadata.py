@@ -1,10 +1,11 @@
-"""`DatasetMetadata`: kartothek's view of a dataset in one state.
+"""`DatasetMetadata`: kartothek's view of a dataset in one state, and its factory.
 
-`Partition`, and kartothek's `combine_metadata`.
+In order:
 
-The value behind `DatasetMetadata`: document, partitions, schemas, index objects.
-
-`DatasetFactory`, a dataset that is loaded on first access, and kartothek's store functions.
+- `Partition` and ``combine_metadata``
+- the value behind: document, partitions, schemas, index objects
+- `DatasetMetadata`
+- `DatasetFactory`, loaded on first access, and store functions
 """
 
 from __future__ import annotations
@@ -189,6 +190,9 @@ def _combined(values: list[Any], append: bool) -> Any:
         if value not in joined:  # not a set: values may be lists or dicts
             joined.append(value)
     return joined
+
+
+# --- the value behind -----------------------------------------------------------------------------
 
 
 VERSION = 4
@@ -493,6 +497,9 @@ def document_of(parts: DatasetParts) -> Document:
 
 def _entry(index: IndexBase) -> Any:
     return index.to_dict() if index.loaded else getattr(index, "index_storage_key", {})
+
+
+# --- DatasetMetadata ------------------------------------------------------------------------------
 
 
 class DatasetMetadataBase:
@@ -944,6 +951,9 @@ class DatasetMetadata(DatasetMetadataBase):
     def __repr__(self) -> str:
         partitions = len(self._parts.columns)
         return f"DatasetMetadata(uuid={self.uuid!r}, {partitions=}, partition_keys={self.partition_keys})"
+
+
+# --- DatasetFactory -------------------------------------------------------------------------------
 
 
 def ensure_store(store: StoreLike) -> Store:

@@ -1,8 +1,10 @@
-"""`PartitionIndex`, `ExplicitSecondaryIndex`, and kartothek's functions on several indices.
+"""kartothek's classes and functions of indices.
 
-Values of index objects: normalised to the type of the index, from dicts to Arrow and back.
+In order:
 
-`IndexBase`: kartothek's index of one column, over Arrow pairs of value and label.
+- values: normalised to the type of the index, from dicts to Arrow and back
+- `IndexBase`: one column, over Arrow pairs of value and label
+- `PartitionIndex`, `ExplicitSecondaryIndex`, functions on several
 """
 
 from __future__ import annotations
@@ -291,6 +293,9 @@ def satisfying(values: pa.Array, conjunctions: Iterable[Sequence[Clause]]) -> Ma
     for clauses in conjunctions:
         mask |= matching_all(values, clauses)
     return mask
+
+
+# --- IndexBase ------------------------------------------------------------------------------------
 
 
 IndexDict = Mapping[Any, Iterable[str]]
@@ -650,6 +655,9 @@ def _pairs_to_merge(first: IndexBase, other: object) -> SecondaryIndex:
             f"the one on column {first.column!r} is {first.dtype}, the other {other.dtype}."
         )
     return other.known()
+
+
+# --- PartitionIndex -------------------------------------------------------------------------------
 
 
 class PartitionIndex(IndexBase):

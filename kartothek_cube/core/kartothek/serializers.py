@@ -1,6 +1,9 @@
-"""kartothek's serializers: one frame to one file, and back.
+"""kartothek's serializers and functions on predicates.
 
-kartothek's functions on predicates: check, select by column, filter frames and arrays.
+In order:
+
+- predicates: check, select by column, filter frames and arrays
+- one frame to one file, and back
 """
 
 from __future__ import annotations
@@ -310,6 +313,9 @@ def _moment(value: object, name: str) -> Any:
             f"Unexpected type for predicate: column {name!r} has moments, but {value!r} is no text of one."
         )
     return moment
+
+
+# --- one frame to one file ------------------------------------------------------------------------
 
 
 class ParquetReadError(CorruptData, OSError):

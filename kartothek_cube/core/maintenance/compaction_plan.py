@@ -1,8 +1,10 @@
-"""Planning of a compaction: which files are merged, and the order of their rows in a cube. Pure.
+"""Planning of a compaction: which files are merged, and the order of their rows. Pure.
 
-Clustering: which files of a physical partition are sorted anew, and where they are cut. Pure.
+In order:
 
-The plan and the result of a compaction, as values that explain themselves. Pure.
+- clustering: which files are sorted anew, where they are cut
+- plan and result as values
+- planning
 """
 
 from __future__ import annotations
@@ -211,6 +213,9 @@ def cut_rows(table: pa.Table, clustering: Clustering, pieces: int, target_rows: 
         cuts = starts[np.searchsorted(starts, low) : np.searchsorted(starts, high, side="right")]
         ends.append(int(cuts[np.abs(cuts - even).argmin()]) if len(cuts) else even)
     return order, [*ends, rows]
+
+
+# --- plan and result as values --------------------------------------------------------------------
 
 
 _SHOWN_PARTITIONS = 20

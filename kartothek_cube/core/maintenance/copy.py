@@ -1,12 +1,12 @@
-"""Copy of a dataset: the plan of keys and document, and the run, files first, document last.
+"""Copy, conversion, deletion and renaming of a dataset.
 
-Tags of a copy: which states come along, and how their objects are written.
+In order:
 
-Conversion of a dataset's document to the other encoding, safe against concurrent commits.
-
-Deletion of a dataset: the plan, from documents and a listing, and the run, safe to repeat.
-
-Renaming of a dataset: a copy, then the deletion of the original, safe to repeat.
+- tags of a copy: which states come along
+- conversion to the other encoding, safe against concurrent commits
+- deletion: the plan, from documents and a listing; safe to repeat
+- copies: files first, the document last
+- renaming: a copy, then the deletion; safe to repeat
 """
 
 from __future__ import annotations
@@ -199,6 +199,9 @@ def put_tags(store: Store, tags: Iterable[CopiedTag]) -> None:
         list(map_in_threads(put, [tag for tag in every if tag.is_share == is_share], store=store))
 
 
+# --- conversion to the other encoding -------------------------------------------------------------
+
+
 def convert_document(store: Store, uuid: str, storage_format: str) -> None:
     """Convert a dataset's document to this encoding, ``"json"`` or ``"msgpack"``.
 
@@ -281,6 +284,9 @@ def _render(document: Document, key: str) -> bytes:
             f"The document of dataset {document.uuid!r} cannot be written as {key!r}: {error}"
         ) from error
     return data
+
+
+# --- deletion -------------------------------------------------------------------------------------
 
 
 _LOGGER = logging.getLogger(__name__)
@@ -421,6 +427,9 @@ def run_deletion(store: Store, uuid: str, plan: Deletion, executor: Executor = T
     if plan.kept:
         examples = ", ".join(plan.kept[:5])
         _LOGGER.warning("Dataset %r named %d files of other datasets, which stay: %s", uuid, len(plan.kept), examples)
+
+
+# --- copies ---------------------------------------------------------------------------------------
 
 
 _BLOCK = 8 * 2**20
@@ -886,6 +895,9 @@ def run_rename(store: Store, uuid: str, new_uuid: str, renamed: Mapping[str, str
             ) from error
     delete_whole_dataset(store, uuid)
     return load_snapshot(store, new_uuid)
+
+
+# --- renaming -------------------------------------------------------------------------------------
 
 
 def is_nearly_renamed(store: Store, uuid: str, new_uuid: str) -> bool:

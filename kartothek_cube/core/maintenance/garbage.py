@@ -1,12 +1,12 @@
 """Garbage collection of a dataset: find unreferenced files, remove those that are old enough.
 
-Marks: when a garbage collection first saw a file, for stores that keep no modification times.
+In order:
 
-Statistics of files that garbage collection removes: they repeat values of these files.
-
-The result of a garbage collection: removed and waiting files, each with its reason.
-
-Which garbage may be removed: references of the history, age of each file, order of removal.
+- marks: when a file was first seen, for stores without modification times
+- statistics, which repeat values of removed files
+- the result, each file with its reason
+- what may be removed: references of history, ages, order
+- the run
 """
 
 from __future__ import annotations
@@ -155,6 +155,9 @@ def write_marks(store: Store, plan: FirstSeenPlan) -> None:
     list(map_in_threads(store.delete, plan.dropped))
 
 
+# --- statistics -----------------------------------------------------------------------------------
+
+
 def forget_removed_files(store: Store, state: Snapshot, kept: Collection[str]) -> bool:
     """Drop the statistics of files that neither the dataset names nor ``kept`` has, and lost ones.
 
@@ -201,6 +204,9 @@ def _with_reference(document: Document, reference: StatisticsReference) -> Docum
     if reference == StatisticsReference():
         del metadata[STATISTICS_KEY]
     return replace(document, metadata=metadata)
+
+
+# --- the result -----------------------------------------------------------------------------------
 
 
 UNNAMED = "no document names it"
@@ -294,6 +300,9 @@ class GarbageReport:
 def _row(entry: Entry, *, waits: bool) -> tuple[object, ...]:
     why, age = (entry.why, entry.age) if isinstance(entry, GarbageFile) else (UNNAMED, None)
     return entry.key, entry.size, entry.modified, age, why, waits
+
+
+# --- what may be removed --------------------------------------------------------------------------
 
 
 # Why files wait, however old they are.

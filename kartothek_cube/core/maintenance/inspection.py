@@ -1,8 +1,10 @@
-"""Reads a dataset that may be damaged, as far as possible; unreadable parts become findings.
+"""What a verification reads and reports.
 
-The result of a verification: findings, counts, and a report as text, HTML, JSON or table.
+In order:
 
-An object of a store as a binary file.
+- findings, counts, and the report as text, HTML, JSON or table
+- a dataset that may be damaged, read as far as possible
+- an object of a store as a binary file
 """
 
 from __future__ import annotations
@@ -283,6 +285,9 @@ def alike(findings: Iterable[Finding]) -> list[list[Finding]]:
     return groups
 
 
+# --- a dataset that may be damaged ----------------------------------------------------------------
+
+
 # What reading damaged bytes may raise. Errors of the store itself are no damage: they pass.
 DAMAGE = (
     KartothekCubeError,
@@ -526,6 +531,9 @@ def _partition_values(
                 located.append(Finding("error", "partition-value", document.uuid, str(fault), key=key, label=label))
         findings.extend(located or [Finding("error", "partition-value", document.uuid, str(error))])
         return empty_rows(len(partitions)), False
+
+
+# --- an object of a store as a binary file --------------------------------------------------------
 
 
 class ObjectReader(io.RawIOBase):

@@ -1,12 +1,12 @@
-"""Verification of one dataset: the checks of its metadata, and those of its rows.
+"""Verification of one dataset: the checks of its metadata, then those of its rows.
 
-Checks of the commit list, of unfinished conversions and renames, and of the kept history.
+In order:
 
-Checks of partition labels and of schema files, as far as metadata shows. Pure.
-
-Checks of tags: each can be read, and the files of its state are there.
-
-What kartothek and plateau read differently from a dataset, as far as metadata shows. Pure.
+- commits, unfinished conversions and renames, history
+- partition labels and schema files
+- tags and the files of their states
+- what kartothek and plateau read differently
+- the run
 """
 
 from __future__ import annotations
@@ -158,9 +158,9 @@ def _lost_commits(subject: Inspection, history: History) -> Iterator[Finding]:
             yield Finding("warning", "lost-commit", subject.uuid, text, label=entry.added[0].as_py(), mend=mend)
 
 
-# --- labels -------------------------------------------------------------------------------------
+# --- partition labels and schema files ------------------------------------------------------------
 
-# Empty; a control character; an empty, "." or ".." segment; a segment too long for a file name.
+
 _INVALID_LABEL = r"^$|[\x00-\x1f\x7f]|(^|/)\.{0,2}(/|$)|[^/]{256}"
 
 
@@ -280,6 +280,9 @@ def raw_schema(data: bytes) -> pa.Schema:
     return pq.read_schema(pa.BufferReader(data))
 
 
+# --- tags and the files of their states -----------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class TaggedFiles:
     """The files of tagged states by tag, and findings about the tags that cannot be read."""
@@ -337,6 +340,9 @@ def tag_findings(subject: Inspection, tags: TaggedFiles) -> Iterator[Finding]:
 
 def _mend(uuid: str, name: str) -> str:
     return f"drop_dataset_tag({uuid!r}, store, {name!r}), or drop_cube_tag if it is of the cube"
+
+
+# --- what kartothek and plateau read differently --------------------------------------------------
 
 
 _PAGE = 'docs, page "Differences from kartothek"'
@@ -446,6 +452,9 @@ def _columns(subject: Inspection) -> Iterator[Finding]:
         if pt.is_time(raw_type) or pt.is_duration(raw_type):
             text = f"The column is {raw_type} in kartothek and {data_type} here."
             yield _info(subject, "time-unit", text, f"{_PAGE}, 23", column)
+
+
+# --- the run --------------------------------------------------------------------------------------
 
 
 _MAX_PASSES = 3

@@ -1,10 +1,11 @@
-"""The deep checks: every data file is read once, in pieces, and the partitions in parallel.
+"""The deep checks: every data file is read once, in pieces, the partitions in parallel.
 
-Checks of statistics: what the document names can be read, and the rows are within the bounds.
+In order:
 
-Checks of files against one listing: those that the document names, and all others.
-
-Checks of secondary indices: files, types, labels, and coverage of the partitions.
+- statistics: they can be read, and rows are within the bounds
+- files, against one listing
+- indices: files, types, labels, coverage
+- rows
 """
 
 from __future__ import annotations
@@ -112,6 +113,9 @@ class BoundsPass:
             if pc.any(pc.or_kleene(is_below, is_above)).as_py():
                 least, greatest = bounds.minimum[0].as_py(), bounds.maximum[0].as_py()
                 yield column, f"Values are outside of the bounds {least!r} to {greatest!r}: reads miss rows."
+
+
+# --- files ----------------------------------------------------------------------------------------
 
 
 _SUFFIXES = (DATA_SUFFIX, CSV_SUFFIX, CSV_GZIP_SUFFIX)
@@ -253,6 +257,9 @@ def _leftover(uuid: str, check: str, entries: Sequence[Entry], what: str, mend: 
         yield Finding("info", check, uuid, text, key=entries[0].key, mend=mend, count=len(entries))
 
 
+# --- indices --------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Indices:
     """The readable secondary indices by column, and findings about all of them."""
@@ -283,6 +290,9 @@ def _index_type(subject: Inspection, column: str) -> pa.DataType | None:
         return index_type(type_of_column(subject.snapshot.schemas, column, subject.uuid), column, subject.uuid)
     except DAMAGE:
         return None
+
+
+# --- rows -----------------------------------------------------------------------------------------
 
 
 def _column_faults(subject: Inspection, column: str, data_type: pa.DataType | None) -> Iterator[Finding]:

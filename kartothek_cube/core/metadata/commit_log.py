@@ -1,10 +1,11 @@
-"""The commit log of a document: a chain of ids, with fingerprints that reveal foreign writers.
+"""The commit log of a document, and other records of writes. Pure.
 
-Records of writes to several datasets of a cube: the mark of a dataset, the ledger of the seed.
+In order:
 
-Pure. The page `docs/design/007-cube-writes.md` has the protocol.
-
-Numbered writes of applications, e.g. batches of a stream: a repeated number is skipped. Pure.
+- a chain of ids, with fingerprints that reveal foreign writers
+- writes to several datasets: the mark of a dataset, the ledger of the seed; `docs/design/007-cube-
+  writes.md` has the protocol
+- numbered writes of applications: a repeated number is skipped
 """
 
 from __future__ import annotations
@@ -151,6 +152,9 @@ def encode_chain(chain: Iterable[Commit]) -> str:
             entry.pop()
         entries.append(entry)
     return json.dumps(entries)
+
+
+# --- writes to several datasets -------------------------------------------------------------------
 
 
 MARK_KEY = "kartothek_cube.cube_write"
@@ -380,6 +384,9 @@ def _encoded_ledger(ledger: Ledger) -> str:
     aborted = {write: list(uuids) for write, uuids in ledger.aborted.items()}
     stored: dict[str, Any] = {"last": dict(ledger.last), "aborted": aborted, "epoch": ledger.epoch}
     return json.dumps({**stored, "vacant": True} if ledger.is_vacant else stored)
+
+
+# --- numbered writes of applications --------------------------------------------------------------
 
 
 TXN_KEY = "kartothek_cube.txn"

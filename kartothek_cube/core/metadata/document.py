@@ -1,12 +1,11 @@
 """The version-4 document as a value: parsing from bytes, rendering to bytes.
 
-Partitions of regular form, cut out of bytes by NumPy and joined to bytes by Arrow.
+In order:
 
-No Python object is made per label.
-
-Partition values: typed columns decoded from file keys, and the text of a value in a key.
-
-The ``partitions`` member of a document: bytes to Arrow columns, and back.
+- partitions of regular form, by NumPy and Arrow: no Python object for each label
+- partition values: typed columns from keys, texts of values in keys
+- the member ``partitions``
+- the document
 """
 
 from __future__ import annotations
@@ -302,6 +301,9 @@ def cut_keys(keys: pa.Array, columns: Sequence[str]) -> list[pa.Array] | None:
     return [pieces.texts(3 * i + 1) for i in range(len(columns))]
 
 
+# --- partition values -----------------------------------------------------------------------------
+
+
 def partition_type(data_type: pa.DataType) -> pa.DataType:
     """The type of a partition column: numbers have 64 bits, as their text has no width."""
     if pt.is_integer(data_type):
@@ -435,6 +437,9 @@ _READ: dict[int, Callable[[str], Any]] = {
     pa.date64().id: _day,
     pa.float64().id: float,
 }
+
+
+# --- the member partitions ------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -588,6 +593,9 @@ def to_mapping(columns: PartitionColumns) -> dict[str, Any]:
     lists = {t: f.to_pylist() for t, f in columns.files.items()}
     labels = columns.labels.to_pylist()
     return {label: {"files": {t: f[i] for t, f in lists.items() if f[i] is not None}} for i, label in enumerate(labels)}
+
+
+# --- the document ---------------------------------------------------------------------------------
 
 
 # Documents shrink by a factor of 3 to 130, including the most regular labels at the highest level.

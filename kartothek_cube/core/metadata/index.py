@@ -1,10 +1,8 @@
 """Secondary indices as Arrow columns of value → label pairs: build, merge, drop, select.
 
-Lists of labels, of which equal ones exist once: intern, concatenate, join, drop labels. Pure.
-
-A column of lists is a dictionary array: row *i* has the code of a list, a list has codes of labels.
-
-Lookup of labels by a hash of their text, which is read through unaligned views.
+First come lists of labels, of which equal ones exist once: a column of lists is a dictionary array,
+row *i* has the code of a list, a list has codes of labels. Labels are looked up by a hash of their
+text, which is read through unaligned views. Pure.
 """
 
 from __future__ import annotations

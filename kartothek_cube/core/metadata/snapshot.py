@@ -1,8 +1,10 @@
 """A dataset at one moment: document, schemas, partition values, loaded indices, version token.
 
-Arrow schemas as bytes and back: ``_common_metadata``, and the schema inside a document.
+In order:
 
-The columns of a cube in the user metadata of its datasets.
+- schemas as bytes: ``_common_metadata``, and inside a document
+- columns of a cube in user metadata
+- the snapshot
 """
 
 from __future__ import annotations
@@ -155,6 +157,9 @@ def parse_embedded_schemas(text: str, context: str) -> dict[str, pa.Schema]:
         raise CorruptDocument(f"The schema inside the document {context} cannot be read: {error}") from error
 
 
+# --- columns of a cube in user metadata -----------------------------------------------------------
+
+
 KTK_CUBE_METADATA_KEY_IS_SEED: Final = "ktk_cube_is_seed"
 KTK_CUBE_METADATA_DIMENSION_COLUMNS: Final = "ktk_cube_dimension_columns"
 KTK_CUBE_METADATA_PARTITION_COLUMNS: Final = "ktk_cube_partition_columns"
@@ -191,6 +196,9 @@ def cube_columns(metadata: Mapping[str, object]) -> CubeColumns | None:
 def is_seed_dataset(metadata: Mapping[str, object]) -> bool:
     """Whether a dataset is the seed of its cube."""
     return any(metadata.get(key) is True for key in (KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED))
+
+
+# --- the snapshot ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

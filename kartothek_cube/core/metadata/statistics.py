@@ -1,8 +1,9 @@
-"""The least and the greatest value of each column of a dataset, as far as statistics tell. Pure.
+"""Statistics of data files as Arrow columns; `docs/design/009-statistics.md` has the format. Pure.
 
-Statistics of data files as Arrow columns: rows, bytes, bounds of columns. Pure.
+In order:
 
-The page `docs/design/009-statistics.md` has the format.
+- rows, bytes and bounds of each file
+- the least and the greatest value of each column of a dataset
 """
 
 from __future__ import annotations
@@ -374,6 +375,9 @@ def checked_statistics(table: pa.Table) -> FileStatistics:
     if len(types) < table.num_columns or any(types.get(name) != data_type for name, data_type in stored.items()):
         raise ValueError(f"Statistics have the columns {list(stored)}, each once, not {table.column_names[:9]}.")
     return FileStatistics(table)
+
+
+# --- the least and the greatest value of each column of a dataset ---------------------------------
 
 
 # A shorter lower bound was not cut.

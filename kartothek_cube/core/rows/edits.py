@@ -1,10 +1,11 @@
-"""What happens to the rows of a file: deleted, updated, merged with a source. Pure.
+"""What happens to the rows of a file: deleted, updated, merged with a source.
 
-The rows of a merge: one for each key, and the search for the keys of other rows. Pure.
+In order:
 
-The work per file of a change of rows: find the matches, write the file that takes its place.
-
-The result of a change of rows, as a value that explains itself. Pure.
+- the rows of a merge: one for each key
+- the edits
+- the work per file: find the matches, write the file in its place
+- the result
 """
 
 from __future__ import annotations
@@ -207,6 +208,9 @@ def check_no_nulls(rows: pa.Table, on: Sequence[str], dataset: str) -> None:
             )
 
 
+# --- the edits ------------------------------------------------------------------------------------
+
+
 WhenMatched: TypeAlias = Literal["update", "ignore", "delete", "error"]
 
 Values: TypeAlias = Mapping[str, pa.Scalar] | Callable[[pa.Table], pa.Table]
@@ -397,6 +401,9 @@ def _replaced(column: pa.ChunkedArray, mask: Mask, values: pa.ChunkedArray) -> p
     return pa.chunked_array(pieces, column.type)
 
 
+# --- the work per file ----------------------------------------------------------------------------
+
+
 # The rows of a file, the rows of the new one, and its bytes.
 _COPIES = 3
 # Rows of several files that move become one file for each partition, unless they are many.
@@ -581,6 +588,9 @@ def _rewrite(store: Store, spec: RewriteSpec, edit: RowEdit, new_rows: WriteRequ
     part = PartitionRows(file.values, label, kept)
     receipt = stage_part(store, spec.staging(file.key, figures), part, spec.schema)
     return Rewritten(file.label, receipt, moved, tuple(added))
+
+
+# --- the result -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,8 +1,10 @@
-"""The plan of a merge: the rows of the source, checked; the files with their keys; new keys.
+"""The plan of a merge: source, files with its keys, new keys.
 
-The source of a merge in files of the store: of each, a search reads what it can need.
+In order:
 
-The files that may have rows with a key of a merge: partition values, indices, statistics.
+- a source in files of the store
+- files that may have the keys: partition values, indices, statistics
+- the plan
 """
 
 from __future__ import annotations
@@ -343,6 +345,9 @@ def _stage(
     return stage_prepared(store, write, prepare(write, InputPartition(new_id(), {table: rows})))
 
 
+# --- files that may have the keys -----------------------------------------------------------------
+
+
 def partitions_with_keys(store: Store, base: Snapshot, source: SourceKeys) -> Mask:
     """One boolean per stored partition: whether a row of it may have a key of the source."""
     mask: Mask = np.full(len(base.partitions), source.num_rows > 0)
@@ -379,6 +384,9 @@ def _listed(store: Store, base: Snapshot, source: SourceKeys, column: str) -> Ma
     mask = np.zeros(len(base.partitions) + 1, dtype=bool)  # the last place: labels unknown to the document
     mask[base.partitions.places(found.labels)] = True
     return mask[:-1]
+
+
+# --- the plan -------------------------------------------------------------------------------------
 
 
 WhenNotMatched: TypeAlias = Literal["insert", "ignore"]

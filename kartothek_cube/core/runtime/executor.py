@@ -1,6 +1,9 @@
 """Map a function over items, in threads or by an executor: ordered results, bounded memory.
 
-A cache of what was used last, within a bound: for what this process keeps of stores.
+In order:
+
+- mapping
+- a cache of what was used last
 """
 
 from __future__ import annotations
@@ -316,6 +319,9 @@ def _pooled(
         # The garbage collector may close an abandoned iterator. The interrupted code may hold a
         # lock that a thread needs to end, so waiting for the threads could deadlock.
         pool.shutdown(wait=not is_collecting(), cancel_futures=True)
+
+
+# --- a cache of what was used last ----------------------------------------------------------------
 
 
 K = TypeVar("K", bound=Hashable)

@@ -1,8 +1,10 @@
-"""Options of a call or a block: threads, memory, retries, safety, garbage collection, progress.
+"""Options of a call or a block, and progress of an operation.
 
-Progress of an operation, reported to a function of the user or shown as a bar.
+In order:
 
-The switch for code that relies on internals of Arrow.
+- progress: a function of the user, or a bar
+- options: threads, memory, retries, safety, garbage collection
+- the switch for code that relies on internals of Arrow
 """
 
 from __future__ import annotations
@@ -193,6 +195,9 @@ def with_progress(
             done += 1 if size is None else size(result)
             report(done, total)
             yield result
+
+
+# --- options --------------------------------------------------------------------------------------
 
 
 _MAX_THREADS = 8
@@ -391,6 +396,9 @@ def use_options(overrides: Overrides | Options | None) -> Iterator[Options]:
         yield chosen
     finally:
         _STACK.set(_STACK.get()[:-1])
+
+
+# --- the switch for code that relies on internals of Arrow ----------------------------------------
 
 
 # Read once, at import: a call must not read one file the fast way and the next one the plain way.

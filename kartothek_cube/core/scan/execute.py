@@ -1,6 +1,9 @@
 """Execution of scans: files are read in threads, results come in plan order, as one or by group.
 
-Plans of reads in groups: what is read of each table, and the partitions of each group.
+In order:
+
+- reads in groups
+- reads
 """
 
 from __future__ import annotations
@@ -256,6 +259,9 @@ def _with_values(
         new = indices[column].values.take(pa.array(order[matches]))
     valid = ~pc.is_null(new, nan_is_null=pt.is_floating(new.type)).to_numpy(zero_copy_only=False)
     return rows[valid], values.append_column(column, new).filter(pa.array(valid))
+
+
+# --- reads ----------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")

@@ -1,12 +1,10 @@
 """Scan planning for one table: the secondary indices to load, and the files that may match.
 
-Values and pruning are pure; the last section loads indices and makes the plan.
+In order:
 
-Arguments of the readers, checked against a snapshot: tables, columns, categoricals.
-
-Pure: no store is called.
-
-Two states of a dataset: the older one as the later sees it, and the files that differ.
+- arguments of the readers: tables, columns, categoricals
+- planning; its last section loads indices
+- two states: the older as the later sees it, and the files that differ
 """
 
 from __future__ import annotations
@@ -216,6 +214,9 @@ def checked_label_filter(label_filter: object) -> LabelFilter | None:
             f"{type(label_filter).__name__} cannot be called."
         )
     return label_filter
+
+
+# --- planning -------------------------------------------------------------------------------------
 
 
 KeepIndices: TypeAlias = Callable[[Snapshot], object]
@@ -467,6 +468,9 @@ def load_indices(
             remember(store, snapshot.with_indices(small))
         indices.append({column: index for column, (index, _) in of_dataset.items()})
     return indices
+
+
+# --- two states -----------------------------------------------------------------------------------
 
 
 def check_since(since: object) -> AsOf:

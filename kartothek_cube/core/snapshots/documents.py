@@ -1,6 +1,9 @@
-"""Schema files in a store: created for a new dataset, updated after a commit.
+"""Metadata documents in a store, and the schema files beside them.
 
-Metadata documents in a store: reads that survive torn writes, and compare-and-swap.
+In order:
+
+- documents: reads that survive torn writes, compare-and-swap
+- schema files: created with a dataset, updated after a commit
 """
 
 from __future__ import annotations
@@ -230,6 +233,9 @@ def put_document(
     if not result.applied:
         raise store.mismatch(key, version) from result.error
     return result.version
+
+
+# --- schema files ---------------------------------------------------------------------------------
 
 
 def create_schema_file(store: Store, key: str, schema: pa.Schema) -> None:

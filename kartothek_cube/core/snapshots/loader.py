@@ -1,10 +1,11 @@
-"""Loads snapshots and secondary indices from a store; snapshots are cached by version.
+"""Loads snapshots and secondary indices; snapshots are cached by version.
 
-Index files: a secondary index to bytes, and a file to the index, whole or in part.
+In order:
 
-Secondary indices built from the data files of a snapshot.
-
-States of the past, as a history entry and an older document describe them.
+- index files, read whole or in part
+- indices built from data files
+- states of the past, from a history entry and an older document
+- loading
 """
 
 from __future__ import annotations
@@ -117,6 +118,9 @@ def read_index(
     return index, is_whole and is_kept
 
 
+# --- indices built from data files ----------------------------------------------------------------
+
+
 Entries: TypeAlias = dict[tuple[str, tuple[str, ...]], dict[str, pa.Array]]
 """Distinct values by column, for each file (its key) and the columns that were read of it."""
 
@@ -175,6 +179,9 @@ def file_entries(store: Store, uuid: str, schema: pa.Schema, key: str, columns: 
     return {c: distinct_values(rows.column(c)) for c in columns}
 
 
+# --- states of the past ---------------------------------------------------------------------------
+
+
 # In the key of an index file that was never written.
 _NEVER = datetime(1970, 1, 1)  # noqa: DTZ001 - as in the keys of indices
 
@@ -216,6 +223,9 @@ def past_snapshot(store: Store, document: Document, key: str, known: Mapping[str
     # An index that was replaced before its file was written has no key.
     indices = {c: index_key(document.uuid, c, _NEVER) if key is None else key for c, key in document.indices.items()}
     return replace(make_snapshot(replace(document, indices=indices), key, None, schemas), lost=lost)
+
+
+# --- loading --------------------------------------------------------------------------------------
 
 
 _CACHE_SIZE = 64

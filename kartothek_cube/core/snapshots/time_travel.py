@@ -1,10 +1,11 @@
-"""Older snapshots: history entries lead back from the newest state, commit by commit.
+"""Older snapshots: history entries lead back from the newest state, and tags name states.
 
-Tags in a store: found by name, listed, and the states that they name.
+In order:
 
-The past commits of a dataset: those that history keeps, and those that the chain names.
-
-Making and dropping tags: the state first, then the tag, then a look whether the files stayed.
+- tags: found, listed, and the states that they name
+- walking back
+- the commits that history keeps or the chain names
+- making and dropping tags: the state, the tag, a look whether the files stayed
 """
 
 from __future__ import annotations
@@ -153,6 +154,9 @@ def read_state(store: Store, state: TaggedState) -> Document:
             f"Dataset {state.uuid!r}: tag {state.name!r} has lost its state. The tag was dropped meanwhile, "
             "or the dataset was deleted since."
         ) from None
+
+
+# --- walking back ---------------------------------------------------------------------------------
 
 
 AsOf: TypeAlias = str | datetime
@@ -493,6 +497,9 @@ def older_snapshot(store: Store, newest: Snapshot, document: Document, commit: s
     return replace(snapshot, past_commit=commit)
 
 
+# --- the commits that history keeps or the chain names --------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class PastCommit:
     """What is known of one commit of a dataset.
@@ -562,6 +569,9 @@ def changes_nothing(state: PastState, entry: HistoryEntry) -> bool:
         and dict(before.indices) == dict(after.indices)
         and all(before.metadata.get(key) == after.metadata.get(key) for key in keys)
     )
+
+
+# --- making and dropping tags ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """The store contract: a flat space of keys and bytes, with one conditional write.
 
-Wrappers of another store: delegation, a read-only view, and counted calls.
+In order:
 
-Probe whether a server respects conditional puts: some look-alikes of S3 ignore the condition.
+- the contract
+- wrappers: delegation, a read-only view, counted calls
+- a probe for conditional puts, which some look-alikes of S3 ignore
 """
 
 from __future__ import annotations
@@ -338,6 +340,9 @@ def copy_source(source: Source, target: IO[bytes]) -> None:
         shutil.copyfileobj(source, target, 1 << 20)
 
 
+# --- wrappers -------------------------------------------------------------------------------------
+
+
 R = TypeVar("R")
 
 WRITES = frozenset({"put", "put_file", "put_if", "copy", "delete"})
@@ -467,6 +472,9 @@ class InstrumentedStore(StoreView):
 
     def __repr__(self) -> str:
         return repr(self.inner)
+
+
+# --- a probe for conditional puts -----------------------------------------------------------------
 
 
 _SUPPORTED: dict[Hashable, bool] = {}

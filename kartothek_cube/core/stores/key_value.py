@@ -1,6 +1,9 @@
 """Stores of simplekv and minimalkv: directories become a `LocalStore`, all others are adapted.
 
-Conditional puts through the clients inside key-value stores: Azure containers, boto3 buckets.
+In order:
+
+- conditional puts through the clients inside: Azure containers, boto3 buckets
+- the store
 """
 
 from __future__ import annotations
@@ -242,6 +245,9 @@ def redacted(error: BaseException) -> str:
     text = re.sub(r"\?[^\s'\"<>)]*", "?…", str(error))
     text = re.sub(r"//[^/\s@]*@", "//…@", text)
     return re.sub(r"(?i)\b(AccountKey|SharedAccessSignature|sig|Signature|password)=[^\s;&'\"]*", r"\1=…", text)
+
+
+# --- the store ------------------------------------------------------------------------------------
 
 
 # One lock for all adapters: two of them may share a dictionary.

@@ -1,8 +1,10 @@
-"""A local directory as a store: atomic, crash-safe, with compare-and-swap.
+"""A local directory as a store, and a store in memory.
 
-Atomic writes of single local files: temporary file, fsync, rename; compare-and-swap by locks.
+In order:
 
-A store in memory, for tests and trials; stores of one name share their objects.
+- atomic writes of single files: temporary file, fsync, rename, locks
+- the directory
+- memory, for tests and trials; stores of one name share their objects
 """
 
 from __future__ import annotations
@@ -319,6 +321,9 @@ def _is_current(fd: int, path: str) -> bool:
         return False
 
 
+# --- the directory --------------------------------------------------------------------------------
+
+
 Stamp = tuple[int, int, int, int]
 
 # Windows keeps these from programs, in any folder, with any suffix.
@@ -631,6 +636,9 @@ def check_no_settings(settings: Mapping[str, Any], store: str) -> None:
     """Raise for settings of local stores that were given for another store."""
     if settings:
         raise InvalidInput(f"The settings {sorted(settings)} are for local stores; {store} does not take them.")
+
+
+# --- memory ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

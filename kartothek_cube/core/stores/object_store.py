@@ -1,8 +1,10 @@
 """S3, Azure Blob and GCS as stores, through obstore.
 
-Errors of obstore as errors of this library, without credentials in their texts.
+In order:
 
-Clients of obstore: settings, credentials, endpoints, and the check against forked processes.
+- errors of obstore as ours, without credentials
+- clients: settings, credentials, endpoints, forked processes
+- the store
 """
 
 from __future__ import annotations
@@ -174,6 +176,9 @@ def redacted(text: str, secrets: tuple[str, ...]) -> str:
     return text
 
 
+# --- clients --------------------------------------------------------------------------------------
+
+
 Credentials: TypeAlias = Callable[[], Any]
 
 _CLASSES = {"s3": "S3Store", "azure": "AzureStore", "gcs": "GCSStore"}
@@ -259,6 +264,9 @@ def _config(location: Location) -> dict[str, Any]:
         "region": location.region,
         "virtual_hosted_style_request": False if location.endpoint else None,
     }
+
+
+# --- the store ------------------------------------------------------------------------------------
 
 
 R = TypeVar("R")

@@ -1,8 +1,9 @@
-"""Delete scopes: the partitions that an update removes. Pure.
+"""Which partitions an update removes, and the layout on record. Pure.
 
-The layout on record: how later writes sort, cut and compress the files of a dataset. Pure.
+In order:
 
-Also the record of dropped columns, which older files still have.
+- the layout on record: how later writes sort, cut and compress; dropped columns
+- delete scopes
 """
 
 from __future__ import annotations
@@ -200,6 +201,9 @@ def check_types_of_dropped(dropped: pa.Schema, schema: pa.Schema, uuid: str) -> 
             ) from None
         schema = schema.set(position, both)
     return schema
+
+
+# --- delete scopes --------------------------------------------------------------------------------
 
 
 Scope = tuple[tuple[Clause, ...], ...]

@@ -1,6 +1,9 @@
-"""Receipts of files that are in the store already (Iceberg: ``add_files``), from key and footer.
+"""Plans of writes to a dataset.
 
-Arguments of the writing verbs, checked against the dataset as it is. Pure.
+In order:
+
+- arguments, checked against the dataset as it is
+- files that are in the store already (Iceberg: ``add_files``), from key and footer
 """
 
 from __future__ import annotations
@@ -167,6 +170,9 @@ def check_serializer(serializer: object) -> FileFormat:
             f'df_serializer should be a serializer, e.g. ParquetSerializer(compression="ZSTD"), but is {serializer!r}.'
         )
     return serializer
+
+
+# --- files that are in the store already ----------------------------------------------------------
 
 
 def receipts_of_files(store: Store, request: WriteRequest, element: InputPartition) -> list[Receipt]:

@@ -1,8 +1,9 @@
-"""Prepares input partitions for staging: the rows are checked, sorted and cut into files. Pure.
+"""Prepares input partitions for staging: rows are checked, sorted, cut into files. Pure.
 
-In order: what a dataset can carry, the request, one element, and the schemas of all elements.
+In order:
 
-Cuts rows into physical partitions; and partition columns that follow from a date. Pure.
+- physical partitions, also by columns that follow from a date
+- the request, one element, the schemas of all
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Staging: partitions are encoded and put under new keys, invisible until a commit names them.
 
-The rows of a partition before staging, and the receipt of a staged file. Pure values.
+In order:
+
+- the receipt of a staged file
+- staging
 """
 
 from __future__ import annotations
@@ -75,6 +78,9 @@ class Receipt:
 def index_entries(rows: PartitionRows, columns: Sequence[str]) -> dict[str, pa.Array]:
     """The distinct values that the rows have in each indexed column."""
     return {c: distinct_values(rows.table.column(c)) for c in columns if c in rows.table.column_names}
+
+
+# --- staging --------------------------------------------------------------------------------------
 
 
 # Characters of a user's label that a new key repeats: file systems allow 255 per path segment.

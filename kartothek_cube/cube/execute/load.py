@@ -1,8 +1,10 @@
 """Loads groups of a plan: reads files, keeps the newest rows, filters, joins, projects.
 
-Joins the rows of an aligned partition by position: payload is not moved here. Pure.
+In order:
 
-Key columns that two files store in the same bytes: equal values, which are decoded once.
+- positions of matching rows: payload is not moved here
+- key columns that two files store in the same bytes are decoded once
+- loading
 """
 
 from __future__ import annotations
@@ -304,6 +306,9 @@ def join_cells(
     return JoinedRows(int(np.count_nonzero(keep)), tuple(parts), owners, constants)
 
 
+# --- key columns that two files store in the same bytes are decoded once --------------------------
+
+
 # Decoding fewer rows takes less time than comparing their bytes.
 _FEW_ROWS = 16_384
 # Early files of another writer have column chunks that are longer than their footer says.
@@ -451,6 +456,9 @@ def _layout(
         for chunk, (start, _) in zip(chunks, spans, strict=True)
     ]
     return (_writer(source), types, descriptions, shapes), spans
+
+
+# --- loading --------------------------------------------------------------------------------------
 
 
 _CACHE_BYTES = 128 * 2**20

@@ -1,13 +1,11 @@
-"""Execution of a plan: one table, a table per group, or a stream of groups with bounded memory.
+"""Execution of a plan: one table, a table per group, or a stream with bounded memory.
 
-Small partitions are read and joined in batches: the fixed cost of each is higher than that of its
-rows.
+In order:
 
-The order of a query's rows: sorted parts merged, each payload column copied once.
-
-The number of rows of a plan: from statistics where they suffice, else from footers and cells.
-
-The rows of a query that came, went or changed between two states, partition by partition.
+- the order of rows: sorted parts merged, each payload column copied once
+- numbers of rows: from statistics, else from footers and cells
+- the run; small partitions are joined in batches, which saves their fixed costs
+- rows that came, went or changed between two states
 """
 
 from __future__ import annotations
@@ -164,6 +162,9 @@ def _source(parts: Sequence[JoinedRows], number: int, order: pa.Array) -> tuple[
 _PARTITIONS_TO_COUNT = Phase("read", "partitions")
 
 
+# --- numbers of rows ------------------------------------------------------------------------------
+
+
 def count_planned(plan: QueryPlan, members: Mapping[str, Snapshot], store: Store) -> int:
     """The number of rows of a query without payload, see `count_cube`.
 
@@ -226,6 +227,9 @@ def disjoint_groups(groups: IntArray, bounds: Bounds) -> Mask:
     meet = (numbers[:-1] == numbers[1:]) & ~is_less
     result: Mask = ~np.isin(np.arange(groups.max(initial=-1) + 1), numbers[:-1][meet])
     return result
+
+
+# --- the run --------------------------------------------------------------------------------------
 
 
 _PARTITIONS, _GROUPS = Phase("read", "partitions"), Phase("read", "groups")
@@ -484,6 +488,9 @@ def _with_partition_values(
         tables[0] = tables[0].append_column(field, values)
     selections = tuple(RowSelection(table, part.positions) for table, part in zip(tables, joined.parts, strict=True))
     return JoinedRows(joined.rows, selections, {**joined.owners, **dict.fromkeys(columns, 0)})
+
+
+# --- rows that came -------------------------------------------------------------------------------
 
 
 def iter_changes(before: StatePlan, after: StatePlan, store: Store) -> Generator[pa.Table, None, None]:

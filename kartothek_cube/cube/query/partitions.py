@@ -1,8 +1,10 @@
-"""Steps 1 to 3 of planning, for one dataset: labels, pre-conditions, partition-by values. Pure.
+"""Steps 1 to 5 of planning: the partitions of each dataset, then of all. Pure.
 
-Arrays throughout: a plan has as many labels as the dataset has files.
+In order:
 
-Steps 4 and 5 of planning: partitions of all datasets side by side, then grouped. Pure.
+- steps 1 to 3, for one dataset: labels, pre-conditions, partition-by values; arrays, as a plan has
+  as many labels as the dataset has files
+- steps 4 and 5: partitions of all datasets side by side, then grouped
 """
 
 from __future__ import annotations
@@ -293,6 +295,9 @@ def _compact(
     starts = group_starts(keys[order])
     offsets = np.append(starts, len(files)).astype(np.int64)
     return DatasetPartitions(take_rows(rows, order[starts]), offsets, files[order], total, matched, without_value)
+
+
+# --- steps 4 and 5 --------------------------------------------------------------------------------
 
 
 # When the left rows are fewer by this factor, the right rows are searched instead of sorted.

@@ -1,6 +1,9 @@
 """The chart of a query plan as SVG: datasets are columns, partitions are rows. Pure.
 
-The chart of a query plan as a value, of bounded size for any number of partitions. Pure.
+In order:
+
+- the chart as a value, of bounded size
+- SVG
 """
 
 from __future__ import annotations
@@ -179,6 +182,9 @@ def _labels(
     short = [", ".join(map(show_value, row.values())) for row in values]
     several = (np.diff(starts) > 1).tolist()
     return [(full[2 * i], full[2 * i + 1] * two, short[2 * i], short[2 * i + 1] * two) for i, two in enumerate(several)]
+
+
+# --- SVG ------------------------------------------------------------------------------------------
 
 
 _LABELS, _COLUMN, _GAP, _MARGIN = 216, 124, 12, 24

@@ -1,12 +1,11 @@
 """The plan of a query as a picklable value without a store. Pure.
 
-Modules that show a plan are imported when it is shown: an executor that loads groups needs none.
+In order:
 
-The groups of a plan, created on demand from its columns. Pure.
-
-The steps of planning a query as values that `core.display` renders. Pure.
-
-Which groups of a query read files that only one of two states has. Pure.
+- groups, created on demand from the columns of the plan
+- the plan; what shows it is imported then
+- the steps of planning as values for `explain`
+- groups that read files which only one of two states has
 """
 
 from __future__ import annotations
@@ -200,6 +199,9 @@ class Groups(Sequence[Group]):
         return [Group(context, key, tuple(parts[a:b])) for key, (a, b) in zip(keys, bounds, strict=True)]
 
 
+# --- the plan -------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class QueryPlan:
     """The files that each group of a query reads, and how they are joined.
@@ -371,6 +373,9 @@ class QueryPlan:
         return f'{self.explain("html")}<div class="kartothek-cube">{drawing}</div>'
 
 
+# --- the steps of planning as values for explain --------------------------------------------------
+
+
 def explanation(intention: Intention, steps: Sequence[Step], files: Iterable[str]) -> Explanation:
     """The whole explanation of a plan."""
     clauses = intention.conjunction.clauses
@@ -481,6 +486,9 @@ def order_step(order: Sequence[str], files: int, reads: int) -> Step:
     amplification = reads / files if files else 1.0
     note = f"{amplification:.1f} reads per file if every group were loaded alone"
     return Step(f"Concatenation, ordered by {', '.join(order)}", "files → reads", (StepRow("all", files, reads, note),))
+
+
+# --- groups that read files which only one of two states has --------------------------------------
 
 
 def with_types_of(now: Mapping[str, Snapshot], before: Mapping[str, Snapshot]) -> dict[str, Snapshot]:

@@ -1,6 +1,9 @@
-"""The facts of a report as values: structure, sizes, selectivity of indices, growth, advice.
+"""The facts of a report, measured from snapshots, files, indices and history. Pure.
 
-Statistics of a cube from its snapshots, file sizes, row counts, indices and history. Pure.
+In order:
+
+- structure, sizes, selectivity of indices, growth, advice
+- how they are measured
 """
 
 from __future__ import annotations
@@ -229,6 +232,9 @@ class ReportFacts:
             return dict(value) if isinstance(value, Mapping) else str(value)
 
         return json.dumps(asdict(self), default=plain, indent=2)
+
+
+# --- how they are measured ------------------------------------------------------------------------
 
 
 # The most that a page shows well.

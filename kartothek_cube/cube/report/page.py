@@ -1,8 +1,10 @@
 """A report as one self-contained HTML page without scripts. Pure.
 
-Advice on a cube, from findings and file sizes, with the call and command that mend it. Pure.
+In order:
 
-The charts of a report as HTML and SVG, and its style sheet. Pure.
+- advice, with the call and command that mend it
+- charts as HTML and SVG, style sheet
+- the page
 """
 
 from __future__ import annotations
@@ -188,9 +190,9 @@ def _mergeable(statistics: CubeStatistics, cube: Cube | None) -> npt.NDArray[np.
     return merged
 
 
-# --- style sheet --------------------------------------------------------------------------------
+# --- charts as HTML and SVG -----------------------------------------------------------------------
 
-# One hue from light to dark: the steps differ for colour-blind readers and in print, too.
+
 _HEAT_LIGHT = ("#e9f1fa", "#c0d9f3", "#96bfe9", "#6da3da", "#2b76bb", "#0d5c9c", "#004174")
 _HEAT_DARK = ("#1b2835", "#223b55", "#285077", "#2d659b", "#468cd0", "#72abe6", "#a5ccf4")
 LEVELS = len(_HEAT_LIGHT)
@@ -447,6 +449,9 @@ def ranges_details(dataset: str, ranges: Mapping[str, ColumnRange]) -> Markup:
     """Columns with their least and greatest values, behind a click; nothing if none are known."""
     rows = [(column, str(known.minimum), str(known.maximum)) for column, known in ranges.items()]
     return details(f"ranges of {dataset}", table(("column", "minimum", "maximum"), rows)) if rows else Markup("")
+
+
+# --- the page -------------------------------------------------------------------------------------
 
 
 _SHOWN_COLUMNS = 8

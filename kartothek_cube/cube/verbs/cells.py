@@ -1,6 +1,9 @@
-"""The verb `delete_cells`.
+"""Delete cells, datasets, or the cube.
 
-The verb `delete_cube`.
+In order:
+
+- `delete_cube`
+- `delete_cells`
 """
 
 from __future__ import annotations
@@ -126,6 +129,9 @@ def plan_cube_deletion(cube: Cube, store: Store, datasets: IntoDatasets = None) 
             _LOGGER.warning(text, uuid, f"{uuid}/", error)
             plans[uuid] = find_listed_deletion(store, uuid)
     return {uuid: replace(plan, ledger=tuple(u for u in plan.ledger if u not in plans)) for uuid, plan in plans.items()}
+
+
+# --- delete_cells ---------------------------------------------------------------------------------
 
 
 def delete_cells(

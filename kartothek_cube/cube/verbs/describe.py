@@ -1,8 +1,10 @@
-"""List the cubes of a store, and describe one cube.
+"""What a cube is, and what changed in it at a glance.
 
-Find the datasets of a cube, recover its `Cube`, and check that they fit together.
+In order:
 
-What changed in a cube between two states, at a glance: counts by dataset, and the first rows.
+- cubes of a store, and one cube
+- datasets of a cube, its `Cube`, and whether they fit together
+- changes: counts by dataset, and the first rows
 """
 
 from __future__ import annotations
@@ -289,6 +291,9 @@ def list_cubes(store: StoreLike) -> list[str]:
     return list_cube_prefixes(open_instrumented(store))
 
 
+# --- datasets of a cube ---------------------------------------------------------------------------
+
+
 def discover_ktk_cube_dataset_ids(uuid_prefix: Cube | str, store: StoreLike) -> set[str]:
     """Ids of the datasets under a prefix. One listing of the top level; no document is read.
 
@@ -435,6 +440,9 @@ def get_cube_payload(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> set
     set()
     """
     return {c for d in datasets.values() for c in get_payload_subset(visible_columns(d.schema.names), cube)}
+
+
+# --- changes --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,4 @@
-"""The verbs `cube_history` and `undo_cube`: the writes to a cube, and undoing one of them.
-
-The verbs `tag_cube`, `list_cube_tags` and `drop_cube_tag`: names for states of a cube.
-
-What changed in a cube between two states, cell by cell.
-"""
+"""The history of a cube: writes, tags, undo, and what changed between two states."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""The verb `compact_cube`: fewer, larger files with the same rows.
+"""Maintenance of a cube: garbage, indices, statistics, compaction.
 
-The verb `cleanup_cube`: garbage collection of a cube.
+In order:
 
-Build and drop secondary indices of an existing cube.
-
-Count the partitions, files, bytes and rows of the datasets of a cube.
+- `cleanup_cube`
+- secondary indices: built and dropped
+- partitions, files, bytes and rows
+- `compact_cube`: fewer, larger files
 """
 
 from __future__ import annotations
@@ -175,6 +176,9 @@ def cleanup_cube(
 
         scope = GarbageScope(list_unnamed, (prefix,), is_ours, found.ktk_dataset_uuid(found.seed_dataset))
         return sweep(opened, scope, dry_run=dry_run, executor=executor)
+
+
+# --- secondary indices ----------------------------------------------------------------------------
 
 
 def build_cube_index(
@@ -419,6 +423,9 @@ def _metadata(
     return {} if suppressed == before else {KTK_CUBE_METADATA_SUPPRESS_INDEX_ON: sorted(suppressed)}
 
 
+# --- partitions -----------------------------------------------------------------------------------
+
+
 class CubeStats(dict[str, dict[str, int]]):
     """Dataset id → figures: a dict that notebooks show as a table.
 
@@ -528,6 +535,9 @@ def collect_stats(
 def _rows(store: Store, file: tuple[str, str]) -> int:
     dataset, key = file
     return file_rows(store, key, dataset)
+
+
+# --- compact_cube ---------------------------------------------------------------------------------
 
 
 def compact_cube(

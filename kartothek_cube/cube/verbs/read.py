@@ -1,6 +1,9 @@
-"""Stream the rows of a cube or of a plan batch by batch, and count rows.
+"""Query a cube: frames, one Arrow table, group by group, a stream of batches, a count, a plan.
 
-Query a cube: as frames, as one Arrow table, group by group, or only its plan.
+In order:
+
+- queries and plans
+- streams and counts
 """
 
 from __future__ import annotations
@@ -274,6 +277,9 @@ def load_group(group: Group, store: StoreLike, *, options: Overrides | None = No
     """
     with operation("load_group", options, cube=group) as op:
         return op.returned(PartitionLoader(open_instrumented(store)).load(group))
+
+
+# --- streams and counts ---------------------------------------------------------------------------
 
 
 def stream_cube(

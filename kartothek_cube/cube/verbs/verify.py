@@ -1,6 +1,9 @@
-"""Checks of a cube as a whole: do its datasets fit together, which cells does no query show.
+"""The verb `verify_cube`: each dataset, and the cube as a whole.
 
-The verb `verify_cube`: the verification of each dataset, and of the cube as a whole.
+In order:
+
+- checks: do the datasets fit together, which cells does no query show
+- the verb
 """
 
 from __future__ import annotations
@@ -313,6 +316,9 @@ def _positions(keys: IntArray, distinct: IntArray) -> list[list[int]]:
     order = np.argsort(keys, kind="stable")
     first, last = (np.searchsorted(keys[order], distinct, side=side) for side in ("left", "right"))
     return [order[a:b].tolist() for a, b in zip(first, last, strict=True)]
+
+
+# --- the verb -------------------------------------------------------------------------------------
 
 
 def verify_cube(

@@ -1,6 +1,9 @@
-"""Append rows to a cube, and replace or remove its partitions.
+"""Build and extend a cube; append rows, replace and remove its partitions.
 
-Build a cube, and extend it by further datasets.
+In order:
+
+- build and extend
+- append, update, remove partitions
 """
 
 from __future__ import annotations
@@ -206,6 +209,9 @@ def extend_cube(
             on_conflict=rule,
         )
         return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}
+
+
+# --- append ---------------------------------------------------------------------------------------
 
 
 def append_to_cube(

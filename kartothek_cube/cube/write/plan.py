@@ -1,14 +1,12 @@
-"""A write to several datasets of a cube as one value, planned and checked from schemas. Pure.
+"""A write to several datasets of a cube as one value, planned and checked from schemas.
 
-From rows to checked, sorted, split partitions of one dataset of a cube. Pure.
+In order:
 
-Converts data, ``partition_on`` and ``metadata`` of the writing verbs to one form each.
-
-Deleted cells: the rows of the seed, and those of enrichments that no other cell shows.
-
-Cells that two files of one write share.
-
-Only files whose ranges of cells overlap can share any. Of these the key columns are read.
+- rows of one dataset: checked, sorted, split
+- data, ``partition_on`` and ``metadata`` in one form each
+- deleted cells: rows of the seed, and of enrichments that no other cell shows
+- cells that two files of one write share: only files whose ranges overlap are read
+- the plan
 """
 
 from __future__ import annotations
@@ -288,6 +286,9 @@ def check_repeated(write: DatasetWrite, table: pa.Table, keys: IntArray) -> None
     )
 
 
+# --- data -----------------------------------------------------------------------------------------
+
+
 Block: TypeAlias = tuple[str, pa.Table | None]
 
 # Blocks of a stream are smaller than a chunk: they are buffered beside those of other datasets.
@@ -435,6 +436,9 @@ def cube_metadata(cube: Cube, name: str, user: Mapping[str, Any]) -> dict[str, A
     }
 
 
+# --- deleted cells --------------------------------------------------------------------------------
+
+
 # A longer list of values costs more than it saves by the partitions that it leaves out.
 _MOST_VALUES = 1_000
 
@@ -559,6 +563,9 @@ def _within(keys: MergeSource) -> list[Condition]:
     return [C(c).isin(v.to_pylist()) for c, v in values.items() if 0 < len(v) <= _MOST_VALUES]
 
 
+# --- cells that two files of one write share ------------------------------------------------------
+
+
 # With fewer bytes at a time, opening a file costs more than reading its rows.
 _LEAST_PIECE = 2**16
 # Files that one thread has open. More files are compared in several passes.
@@ -646,6 +653,9 @@ def _side_by_side(streams: Sequence[Iterator[pa.Table]], columns: Sequence[str])
             if rests[i].num_rows < n and (more := next(streams[i], None)) is not None:
                 rests[i] = pa.concat_tables([rests[i], more])
         heads = {i: rest for i, rest in rests.items() if rest.num_rows}
+
+
+# --- the plan -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

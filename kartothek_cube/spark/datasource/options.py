@@ -1,10 +1,13 @@
-"""Options of the data source: Spark's texts, checked and parsed. No I/O.
+"""Options and filters of the data source.
 
-Translates Spark's filters to clauses of this library, where both mean the same. No I/O.
+No I/O.
 
-Four points differ. NaN is a value in Spark, equal to itself and greater than all others; here it
-is null. A null satisfies only ``IS NULL`` in Spark, but also ``!=`` and ``not in`` here. Spark
-has its own column types. And it hands on other dates than it was given, if they are old.
+In order:
+
+- options: Spark's texts, checked and parsed
+- filters as clauses, where both mean the same. Four points differ: NaN is a value in Spark, equal
+  to itself and greatest; here it is null. A null satisfies only ``IS NULL`` in Spark, but also
+  ``!=`` and ``not in`` here. Spark has types of its own. Old dates are handed on as others
 """
 
 from __future__ import annotations
@@ -310,6 +313,9 @@ def _columns(name: str, value: str) -> tuple[str, ...]:
     if not names:
         raise InvalidInput("The option columns is empty: name at least one column, or leave it out for all.")
     return names
+
+
+# --- filters as clauses ---------------------------------------------------------------------------
 
 
 def _number(name: str, value: str) -> int:

@@ -1,13 +1,10 @@
-"""The batch reader of the data source: Spark plans it in a process of its own, tasks load items.
+"""The batch reader of the data source, and table functions.
 
-The stream reader shares the tasks.
+In order:
 
-The target of a data source read, a cube or one dataset: its columns, and its items of work.
-
-Table functions of SQL: history, changes, files and plans of cubes and datasets.
-
-A function runs in one task, which opens the store. Where its columns depend on the arguments,
-Spark also asks for them while it plans.
+- the target: a cube or one dataset, its columns, its items of work
+- the reader; Spark plans it in a process of its own, and the stream reader shares its tasks
+- table functions: history, changes, files and plans; each runs in one task, which opens the store
 """
 
 from __future__ import annotations
@@ -204,6 +201,9 @@ def load_items(store: StoreLike, items: Sequence[Any]) -> Iterator[pa.Table]:
         yield loader.load(group)
 
 
+# --- the reader -----------------------------------------------------------------------------------
+
+
 def source_schema(options: SourceOptions, view: ReadTarget | None = None) -> StructType:
     """The columns of a read in Spark's types."""
     view = view or view_of(options)
@@ -377,6 +377,9 @@ class PushingReader(CubeReader):
             left -= batch.num_rows
             if left <= 0:
                 return
+
+
+# --- table functions ------------------------------------------------------------------------------
 
 
 Row: TypeAlias = tuple[object, ...]

@@ -1,6 +1,9 @@
 """The stream reader of the data source: the rows of a dataset, then those of its new commits.
 
-How far a stream has read a dataset, and the files of each micro-batch. Pure.
+In order:
+
+- how far a stream has read, and the files of each micro-batch
+- the reader
 """
 
 from __future__ import annotations
@@ -196,6 +199,9 @@ else:
 
         class SupportsTriggerAvailableNow:
             """Nothing: it is missing there."""
+
+
+# --- the reader -----------------------------------------------------------------------------------
 
 
 def make_stream_reader(options: SourceOptions, schema: StructType, cores: int | None = None) -> CubeStreamReader:

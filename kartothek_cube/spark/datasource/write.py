@@ -1,6 +1,9 @@
 """The data source's writers: a batch or micro-batch is planned, staged in tasks, committed once.
 
-The target of a data source write: planned from options and columns, committed once.
+In order:
+
+- the target, from options and columns
+- the writers
 """
 
 from __future__ import annotations
@@ -378,6 +381,9 @@ def version_of(base: Snapshot | None) -> Hashable:
 def _target(write: SourceWrite) -> str:
     options = write.options
     return f"Dataset {dataset_uuid(options)!r}" if options.dataset is not None else f"Cube {options.cube!r}"
+
+
+# --- the writers ----------------------------------------------------------------------------------
 
 
 @dataclass

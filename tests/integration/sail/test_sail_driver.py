@@ -7,7 +7,8 @@ from itertools import groupby
 import pytest
 
 from kartothek_cube.spark.session import is_connect, is_sail
-from kartothek_cube.testing.drivers import CUBE, DriverTests
+from kartothek_cube.testing.driver import CUBE
+from kartothek_cube.testing.drivers import DriverTests
 from tests.support.job_behaviour import JobBehaviour
 from tests.support.spark_driver import SparkDriver
 

@@ -32,7 +32,7 @@ from kartothek_cube.core.stores.contract import StoreView
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType, UnknownColumn
 from kartothek_cube.spark import delete_rows_spark, merge_dataset_from_spark
 from kartothek_cube.spark.types import spark_schema, wire_schema
-from kartothek_cube.testing.drivers import CUBE, PARTITION_ON, InBetween, data_files, enrichment, ordered, seed
+from kartothek_cube.testing.driver import CUBE, PARTITION_ON, InBetween, data_files, enrichment, ordered, seed
 from tests.support.job_behaviour import waiting
 
 NOW = options(grace=dt.timedelta(0), retain=dt.timedelta(0))

@@ -219,14 +219,14 @@ def test_a_dataset_gets_another_name(run, folder):
 @pytest.mark.parametrize("name", ["enrich", "seed"])
 def test_an_interrupted_rename_goes_on(run, folder, monkeypatch, name):
     before = query_cube_arrow(CUBE, folder / "store")
-    delete = rename.delete_dataset
+    delete = rename.delete_whole_dataset
 
     def interrupted(store, uuid):
         if uuid == f"my_cube++{name}":
             raise KeyboardInterrupt
         delete(store, uuid)
 
-    monkeypatch.setattr(rename, "delete_dataset", interrupted)
+    monkeypatch.setattr(rename, "delete_whole_dataset", interrupted)
     assert run("my_cube", "rename", "new").code == 1
     monkeypatch.undo()
     monkeypatch.chdir(folder)
