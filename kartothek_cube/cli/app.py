@@ -26,7 +26,7 @@ from kartothek_cube.cli.options import FORMATS
 # completion import in 0.05 s; the verbs, which import Arrow, take 0.8 s or more.
 COMMANDS: Mapping[str, str] = {
     "changes": "Count what came, went or changed since a commit or a time.",
-    "check-migration": "Say what of a store of kartothek reads differently here.",
+    "check-migration": "Report which kartothek data reads differently here.",
     "cleanup": "Remove files that the cube does not need any more.",
     "compact": "Merge small files into larger ones.",
     "copy": "Copy the cube to another store.",

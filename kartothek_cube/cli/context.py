@@ -49,7 +49,7 @@ class Failure(_Ending):
 
 
 class SqlFailure(Failure):
-    """DuckDB refuses a statement, in several lines: one of them points to the place."""
+    """A DuckDB error; one of its lines marks the position."""
 
     def format_message(self) -> str:
         """The message as DuckDB wrote it, without control characters of names in it."""

@@ -255,7 +255,7 @@ def query_once(session: Session, question: Question, output: str) -> None:
                 written = _write_groups(plan, loaded, question, output)
             else:
                 with sink_of(session, output, plan.schema) as sink:
-                    written = {output: pour(first_rows(run_plan(plan, loaded.store), question.limit), sink)}
+                    written = {output: write_output(first_rows(run_plan(plan, loaded.store), question.limit), sink)}
         except pa.ArrowException as error:
             raise Failure(f"Could not write {output}: {one_line(error)}") from error
     if not to_stdout:
@@ -288,12 +288,12 @@ def _write_groups(plan: QueryPlan, loaded: LoadedCube, question: Question, outpu
                 "put something that is in no value between the places."
             )
         with _file_sink(name, table.schema) as sink:
-            written[name] = pour(first_rows(table.to_batches(), left), sink)
+            written[name] = write_output(first_rows(table.to_batches(), left), sink)
         left = None if left is None else left - written[name]
     return written
 
 
-def pour(batches: Iterable[pa.RecordBatch], sink: Sink) -> int:
+def write_output(batches: Iterable[pa.RecordBatch], sink: Sink) -> int:
     """Write batches; return the number of their rows."""
     rows = 0
     for batch in batches:

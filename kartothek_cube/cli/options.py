@@ -73,12 +73,12 @@ def matches(pattern: str, names: Collection[str], what: str) -> set[str]:
     return matching
 
 
-def chosen(names: Collection[str], include: str | None, exclude: str | None, what: str = "dataset") -> list[str]:
+def select_names(names: Collection[str], include: str | None, exclude: str | None, what: str = "dataset") -> list[str]:
     """The included names, by default all, without the excluded ones, sorted.
 
     Examples
     --------
-    >>> chosen(["prices", "seed", "stock"], "*s*", "stock")
+    >>> select_names(["prices", "seed", "stock"], "*s*", "stock")
     ['prices', 'seed']
     """
     included = set(names) if include is None else matches(include, names, what)
@@ -87,8 +87,8 @@ def chosen(names: Collection[str], include: str | None, exclude: str | None, wha
 
 
 def chosen_datasets(names: Collection[str], include: str | None, exclude: str | None) -> list[str]:
-    """As `chosen`, for commands that change a store; a note on stderr if no dataset is left."""
-    datasets = chosen(names, include, exclude)
+    """As `select_names`, for commands that change a store; notes on stderr if none is left."""
+    datasets = select_names(names, include, exclude)
     if not datasets:
         click.echo("No dataset is left by --include and --exclude: nothing is done.", err=True)
     return datasets

@@ -354,7 +354,7 @@ def check_not_loaded(as_of: object) -> None:
         )
 
 
-def check_uuids(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> None:
+def check_belong_to_cube(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> None:
     """Refuse datasets under the id of another dataset of the cube, or of another cube."""
     # A verb finds files by id: it would change another dataset than the one that was passed.
     wrong = [f"{i!r}: {d.uuid}" for i, d in datasets.items() if d.uuid != cube.ktk_dataset_uuid(i)]

@@ -598,7 +598,7 @@ class StoreCatalog:
                 return
             stored = {name for name in names if name.lower() not in views}
             known = {name for name in stored if self._is_registered(name)}
-            found = stored if is_listing else known | self._match(stored - known)
+            found = stored if is_listing else known | self._resolve_table_names(stored - known)
             # Of other tables, and of words that are no tables, none has to be whole.
             self._update(found, skip_broken=not is_certain)
             if is_listing or not is_certain or any(views.get(name.lower()) for name in names - found):
@@ -707,7 +707,7 @@ class StoreCatalog:
         self._tables = {name: table for name, table in self._tables.items() if name in ours - owned.keys()}
         return owned
 
-    def _match(self, names: Iterable[str]) -> set[str]:
+    def _resolve_table_names(self, names: Iterable[str]) -> set[str]:
         """The tables of the store with these names; the case counts where two differ by it."""
         wanted = set(names)
         if not wanted:

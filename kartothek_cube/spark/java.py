@@ -116,10 +116,10 @@ def probe(java: Path) -> Runtime | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return parse(answer.stdout + answer.stderr, java)
+    return parse_java_version(answer.stdout + answer.stderr, java)
 
 
-def parse(text: str, java: Path) -> Runtime | None:
+def parse_java_version(text: str, java: Path) -> Runtime | None:
     """The runtime that the output of ``java -XshowSettings:properties -version`` describes."""
     version = re.search(r'version "(?:1\.)?(\d+)', text)
     if version is None:

@@ -125,7 +125,9 @@ def test_a_new_java_on_path_serves_if_java_home_is_too_old(no_java, monkeypatch,
 
 
 def test_the_home_is_what_the_runtime_says(tmp_path):
-    found = java.parse('    java.home = /opt/jdk 21\nopenjdk version "21.0.1"', tmp_path / "shims" / "java")
+    found = java.parse_java_version(
+        '    java.home = /opt/jdk 21\nopenjdk version "21.0.1"', tmp_path / "shims" / "java"
+    )
     assert found == java.Runtime(Path("/opt/jdk 21"), 21)
 
 

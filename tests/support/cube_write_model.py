@@ -174,7 +174,7 @@ class Protocol:
         """One dataset after the other; `coordinator` is as it was before the first."""
         dataset, write, here = order[done], f"{name}.{attempt}", (name, order, attempt, attempts)
         if done and name in self.quits and (yield ("choose", 2)):
-            return Goto("give_up", (*here, 0))
+            return Goto("roll_back_all", (*here, 0))
         document = yield ("get", dataset)
         if not pending(document, write):
             base = yield from self.base(dataset, document, write)
@@ -227,7 +227,7 @@ class Protocol:
         else:
             has_lost = epoch_of(coordinator) != epoch and "compare epochs" not in self.skipped
         if has_lost:
-            return Goto("give_up", (*here, 0))
+            return Goto("roll_back_all", (*here, 0))
         return Goto("commit", (*here, coordinator, epoch))
 
     def settle(self, name, order, attempt, attempts, done) -> Steps:
@@ -238,7 +238,7 @@ class Protocol:
             yield ("put", order[done], document, settled(document, f"{name}.{attempt}:settle"))
         return Goto("settle", (name, order, attempt, attempts, done + 1))
 
-    def give_up(self, name, order, attempt, attempts, done) -> Steps:
+    def roll_back_all(self, name, order, attempt, attempts, done) -> Steps:
         write = f"{name}.{attempt}"
         if done == len(order):
             if attempt < attempts:
@@ -250,7 +250,7 @@ class Protocol:
             yield from self.base(order[done], document, f"{write} again")
         elif pending(document, write) and not document.foreign:
             yield ("put", order[done], document, reverted(document))
-        return Goto("give_up", (name, order, attempt, attempts, done + 1))
+        return Goto("roll_back_all", (name, order, attempt, attempts, done + 1))
 
     def single(self, name: str, dataset: str) -> Steps:
         """A plain commit to one dataset, perhaps the coordinator."""

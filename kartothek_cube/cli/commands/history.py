@@ -28,7 +28,7 @@ from kartothek_cube.cli.context import (
     whole_commit,
     working,
 )
-from kartothek_cube.cli.export import first_rows, kind_of, pour, show_written, sink_of
+from kartothek_cube.cli.export import first_rows, kind_of, show_written, sink_of, write_output
 from kartothek_cube.cli.options import as_of as as_of_option
 from kartothek_cube.cli.options import columns as columns_option
 from kartothek_cube.cli.options import conditions_of, cube_command, dry_run, payload_of, yes
@@ -194,7 +194,7 @@ def _write_rows(
         changes = query_cube_changes(loaded.cube, loaded.store, first, last, conditions, payload_columns=payload)
         try:
             with sink_of(session, output, changes.schema) as sink:
-                rows = pour(first_rows(changes, limit), sink)
+                rows = write_output(first_rows(changes, limit), sink)
         except pa.ArrowException as error:
             raise Failure(f"Could not write {output}: {one_line(error)}") from error
     if not to_stdout:

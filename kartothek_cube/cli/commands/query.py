@@ -34,7 +34,7 @@ from kartothek_cube.cli.context import (
     whole_commit,
     working,
 )
-from kartothek_cube.cli.export import kind_of, place_of, pour, show_written, sink_of
+from kartothek_cube.cli.export import kind_of, place_of, show_written, sink_of, write_output
 from kartothek_cube.cli.options import (
     ALL,
     cube_command,
@@ -310,7 +310,7 @@ class _Statements:
             to_reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
             reader = to_reader(_ROWS_OF_A_BATCH)
             with sink_of(self.session, output, reader.schema) as sink:
-                return pour(reader, sink)
+                return write_output(reader, sink)
 
         rows = self._interruptible(write)
         if output != "-":

@@ -23,7 +23,7 @@ from kartothek_cube.cli.context import (
     working,
 )
 from kartothek_cube.cli.export import place_of, write_page
-from kartothek_cube.cli.options import chosen, conditions_of, cube_command, patterns, plan_of, question, where
+from kartothek_cube.cli.options import conditions_of, cube_command, patterns, plan_of, question, select_names, where
 from kartothek_cube.cli.output import bold, document, figure, section, show, size
 from kartothek_cube.core.arguments import pluralize
 
@@ -135,7 +135,7 @@ def files_command(session: Session, where: tuple[str, ...], include: str | None,
     """
     with working(session):
         loaded = load_cube(session)
-        names = chosen(loaded.datasets, include, exclude)
+        names = select_names(loaded.datasets, include, exclude)
         if where:
             from kartothek_cube.cube.verbs.read import plan_cube_query
 
@@ -225,7 +225,7 @@ def stats_command(session: Session, include: str | None, exclude: str | None) ->
 
     with working(session):
         loaded = load_cube(session)
-        stats = collect_stats(loaded.cube, loaded.store, chosen(loaded.datasets, include, exclude))
+        stats = collect_stats(loaded.cube, loaded.store, select_names(loaded.datasets, include, exclude))
     show(session, {"datasets": stats, "total": total_of(stats)}, lambda: stats_lines(stats))
 
 

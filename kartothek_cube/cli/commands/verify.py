@@ -221,7 +221,7 @@ SEEDLESS = (
 )
 @click.pass_context
 def check_migration_command(ctx: click.Context, deep: bool) -> None:
-    """Say what of a store of kartothek reads differently here.
+    """Report which kartothek data reads differently here.
 
     Every dataset and every cube of the store, or those of CUBE, read equally, differently or not at
     all. Each difference names the page of the documentation that tells of it. Nothing is changed.

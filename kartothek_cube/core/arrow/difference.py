@@ -285,7 +285,7 @@ class DifferenceBuffer:
                 spill.add(2 * part + side, ordered.slice(int(ends[part]), int(ends[part + 1] - ends[part])))
 
     def _numbers(self, rows: pa.Table) -> Hashes:
-        """A number for each row, the same for equal keys, of which the high bits differ most."""
+        """A well-mixed hash of each row's key."""
         columns = _comparable(rows.select(list(self._schema.names if self._on is None else self._on)))
         hashes = np.zeros(rows.num_rows, dtype=np.uint64)
         for column in columns.columns:

@@ -327,7 +327,7 @@ class KeyIndex:
 
     @property
     def is_numeric(self) -> bool:
-        """Whether a search costs no more than its rows: no column has to be ranked for it."""
+        """True if lookups need no ranking of columns: the cost is linear in the rows searched."""
         return self._places is not None and all(isinstance(column, _Range) for column in self._columns)
 
     @property

@@ -62,7 +62,7 @@ from kartothek_cube.core.metadata.snapshot import (
     type_of_column,
     with_key_types,
 )
-from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, FileStatistics, StatisticsOfFile, gather
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, FileStatistics, StatisticsOfFile, concat_statistics
 from kartothek_cube.core.write.layout import check_types_of_dropped, dropped_after, dropped_columns, layout_of
 from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, InvalidType
@@ -507,7 +507,7 @@ class AppliedChange:
     def statistics(self) -> FileStatistics:
         """The statistics that the change brings."""
         staged = StatisticsOfFile.together(receipt.statistics for receipt in self.change.receipts)
-        return staged if self.change.statistics is None else gather([self.change.statistics, staged])
+        return staged if self.change.statistics is None else concat_statistics([self.change.statistics, staged])
 
     @property
     def indices(self) -> dict[str, SecondaryIndex]:

@@ -39,13 +39,13 @@ from kartothek_cube.core.metadata.history_entry import HistoryEntry, encode_entr
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.naming import document_key, index_key, new_id, schema_key
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
-from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, gather
+from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, concat_statistics
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.telemetry import name_commit
 from kartothek_cube.core.snapshots.documents import SwapResult, compare_and_swap, create_schema_file, update_schema_file
 from kartothek_cube.core.snapshots.loader import (
-    Unseen,
+    HiddenDocument,
     find_snapshot,
     index_bytes,
     is_current,
@@ -385,7 +385,7 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
             return
         try:
             state = _newest_state(store, group, attempt)
-            newest, unseen = (None, state) if isinstance(state, Unseen) else (state, None)
+            newest, unseen = (None, state) if isinstance(state, HiddenDocument) else (state, None)
             open_commits = []
             for pending in group:
                 with pending.own_errors():
@@ -426,7 +426,7 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
 
 
 def _commit_onto(
-    store: Store, newest: Snapshot | None, unseen: Unseen | None, group: Sequence[PendingCommit], attempt: int
+    store: Store, newest: Snapshot | None, unseen: HiddenDocument | None, group: Sequence[PendingCommit], attempt: int
 ) -> None:
     """Apply the changes of a group in turn, write the last state with one swap, set outcomes."""
     if not group:
@@ -459,7 +459,7 @@ def _commit_onto(
         pending.outcome.set_result(replace(landed, result=result))
 
 
-def _newest_state(store: Store, group: Sequence[PendingCommit], attempt: int) -> Snapshot | Unseen | None:
+def _newest_state(store: Store, group: Sequence[PendingCommit], attempt: int) -> Snapshot | HiddenDocument | None:
     base, change, prepared = group[0].base, group[0].change, group[0].prepared
     # The first attempt of a single commit only checks whether its base is still the newest state.
     if attempt > 1 or len(group) > 1 or group[0].is_retried:
@@ -481,7 +481,9 @@ def _with_needed_indices(store: Store, newest: Snapshot | None, changes: Sequenc
     return with_indices(store, newest, sorted(newest.secondary_columns))
 
 
-def _apply(store: Store, pending: PendingCommit, state: Snapshot | None, unseen: Unseen | None = None) -> AppliedChange:
+def _apply(
+    store: Store, pending: PendingCommit, state: Snapshot | None, unseen: HiddenDocument | None = None
+) -> AppliedChange:
     """Apply one change to a state, unless that was prepared."""
     check_staged(store, pending.change)
     prepared = pending.prepared
@@ -504,7 +506,9 @@ def _apply(store: Store, pending: PendingCommit, state: Snapshot | None, unseen:
 # --- writing --------------------------------------------------------------------------------------
 
 
-def _write(store: Store, newest: Snapshot | None, unseen: Unseen | None, steps: Sequence[AppliedChange]) -> Snapshot:
+def _write(
+    store: Store, newest: Snapshot | None, unseen: HiddenDocument | None, steps: Sequence[AppliedChange]
+) -> Snapshot:
     """Write all files of one swap and the document; return the state after it."""
     last, now = steps[-1], datetime.now(UTC).replace(tzinfo=None)
     uuid, schemas, indices, document = last.change.uuid, last.next.schemas, last.indices, last.next.document
@@ -522,7 +526,7 @@ def _write(store: Store, newest: Snapshot | None, unseen: Unseen | None, steps: 
     columns = sorted({*last.next.indices, *(c for c, key in document.indices.items() if key is UNWRITTEN)})
     tasks: list[Callable[[], str]] = [partial(put_index, store, uuid, indices[c], now) for c in columns]
     tasks += [partial(put_entry, step.entry) for step in steps]
-    statistics = gather(step.statistics for step in reversed(steps))
+    statistics = concat_statistics(step.statistics for step in reversed(steps))
     if len(statistics):
         tasks.append(lambda: written_reference(store, last.next.document, statistics).render())
     written = list(map_in_threads(lambda task: task(), tasks, store=store))
@@ -562,7 +566,7 @@ def put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) ->
 
 
 def swap(
-    store: Store, change: Change, base: Snapshot | None, document: Document, unseen: Unseen | None = None
+    store: Store, change: Change, base: Snapshot | None, document: Document, unseen: HiddenDocument | None = None
 ) -> Hashable:
     """Put the document if that of ``base`` is still current, and return its version.
 

@@ -31,11 +31,17 @@ from kartothek_cube.core.metadata.commit_log import (
 )
 from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.metadata.naming import document_key, new_id, schema_key
-from kartothek_cube.core.metadata.snapshot import Snapshot, Undecided
+from kartothek_cube.core.metadata.snapshot import PendingWrite, Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.documents import StoredDocument, put_document, read_document, update_schema_file
-from kartothek_cube.core.snapshots.loader import Unseen, coordinator_document, find_state, remember, state_before
+from kartothek_cube.core.snapshots.loader import (
+    HiddenDocument,
+    coordinator_document,
+    find_state,
+    remember,
+    state_before,
+)
 from kartothek_cube.core.stores.contract import Store, VersionMismatch
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, DatasetNotFound, KartothekCubeError
 
@@ -53,7 +59,7 @@ class WriteAborted(CommitConflict):
 # --- what another writer has begun ----------------------------------------------------------------
 
 
-def decided_state(store: Store, uuid: str) -> Snapshot | Unseen | None:
+def decided_state(store: Store, uuid: str) -> Snapshot | HiddenDocument | None:
     """The newest state of a dataset, for a commit onto it.
 
     A write to several datasets that is pending there is waited for, and after
@@ -65,7 +71,7 @@ def decided_state(store: Store, uuid: str) -> Snapshot | Unseen | None:
         state = find_state(store, uuid)
         if state is None or state.undecided is None:
             return state
-        begun = removal_of(state.stored.document) if isinstance(state, Unseen) else None
+        begun = removal_of(state.stored.document) if isinstance(state, HiddenDocument) else None
         is_being_removed = begun is not None and datetime.now(UTC) - begun < _REMOVAL
         if state.undecided.is_aborted and not is_being_removed:
             return state
@@ -84,7 +90,7 @@ def decided_state(store: Store, uuid: str) -> Snapshot | Unseen | None:
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def abort_write(store: Store, uuid: str, undecided: Undecided) -> Fate:
+def abort_write(store: Store, uuid: str, undecided: PendingWrite) -> Fate:
     """Let a write never commit that is pending in a dataset, unless it has committed.
 
     Raises
@@ -141,7 +147,7 @@ def _stored(store: Store, uuid: str) -> StoredDocument | None:
 # --- an own write ---------------------------------------------------------------------------------
 
 
-def check_not_aborted(store: Store, change: Change, state: Snapshot | Unseen | None) -> None:
+def check_not_aborted(store: Store, change: Change, state: Snapshot | HiddenDocument | None) -> None:
     """Raise `WriteAborted` unless the write of a coordinator's change can still commit.
 
     ``state`` is that of the coordinator, to which the change is to be committed. An abort gives its
@@ -150,7 +156,7 @@ def check_not_aborted(store: Store, change: Change, state: Snapshot | Unseen | N
     part, write = change.part, change.cube
     assert part is not None
     assert write is not None
-    stored = state.stored if isinstance(state, Unseen) else state
+    stored = state.stored if isinstance(state, HiddenDocument) else state
     now, then = None if stored is None else ledger_of(stored.document.metadata), part.ledger or Ledger()
     if now is None:
         is_open = part.ledger is None and all(is_marked(store, uuid, write.id) for uuid in part.others)
@@ -197,7 +203,7 @@ def settle_committed(store: Store, uuids: Iterable[str]) -> None:
     settle(store, [state for state in seen if pending_mark(state.document) is not None])
 
 
-def put_back(store: Store, uuid: str, write: str) -> None:
+def roll_back(store: Store, uuid: str, write: str) -> None:
     """Replace a document with a write that will never commit by that of the state before.
 
     A dataset that the write was to make is left as it is, unseen, and the write is aborted, so that
@@ -209,7 +215,7 @@ def put_back(store: Store, uuid: str, write: str) -> None:
         return
     # Whatever the ledger says, or whether there is one: the write will not commit.
     state = state_before(store, stored, mark, Fate.ABORTED)
-    if isinstance(state, Unseen) and state.undecided is not None:
+    if isinstance(state, HiddenDocument) and state.undecided is not None:
         abort_write(store, uuid, state.undecided)
     if not isinstance(state, Snapshot):
         return
@@ -220,14 +226,14 @@ def put_back(store: Store, uuid: str, write: str) -> None:
             update_schema_file(store, schema_key(uuid, table), schema)
 
 
-def give_up(store: Store, uuids: Iterable[str], write: str) -> None:
+def roll_back_all(store: Store, uuids: Iterable[str], write: str) -> None:
     """Take back what a write that will never commit has prepared, as far as the store lets us."""
     for uuid in uuids:
         with suppress(Exception):  # whoever comes next does it
-            put_back(store, uuid, write)
+            roll_back(store, uuid, write)
 
 
-def swap_or_give_up(store: Store, change: Change, swap: Callable[[], T]) -> T | None:
+def swap_or_roll_back(store: Store, change: Change, swap: Callable[[], T]) -> T | None:
     """Swap a coordinator, the moment of its write; if it fails for sure, take all of it back.
 
     None: the write has committed although the swap failed. ``change`` is that of the coordinator;
@@ -243,7 +249,7 @@ def swap_or_give_up(store: Store, change: Change, swap: Callable[[], T]) -> T | 
         # Our own errors are certain; whatever else the store answers is not.
         if not isinstance(error, KartothekCubeError) and has_committed(store, change, error):
             return None
-        give_up(store, change.part.others, change.cube.id)
+        roll_back_all(store, change.part.others, change.cube.id)
         raise
 
 
@@ -304,8 +310,8 @@ def finish_stopped_writes(store: Store, uuids: Iterable[str]) -> None:
         commit = next(c for c in chain_of(state.undecided.document.metadata) if c.id == mark.commit)
         if commit.time is None or commit.time > latest or abort_write(store, uuid, state.undecided) is not Fate.ABORTED:
             continue
-        put_back(store, uuid, mark.write)
-        if isinstance(state, Unseen):
+        roll_back(store, uuid, mark.write)
+        if isinstance(state, HiddenDocument):
             # No swap removes an object. So the document says first that it is being removed, and
             # whoever makes the dataset meanwhile waits.
             stored, removal = state.stored, to_be_removed(state.stored.document, datetime.now(UTC))

@@ -56,7 +56,7 @@ from kartothek_cube.core.maintenance.inspection import VerifyReport, report_of
 from kartothek_cube.core.maintenance.verify import verify, verify_rows
 from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX, SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot, cube_columns, type_of_column
-from kartothek_cube.core.metadata.statistics import FileStatistics, candidate_names, gather
+from kartothek_cube.core.metadata.statistics import FileStatistics, concat_statistics, trusted_file_names
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -165,7 +165,7 @@ def _missing_statistics(store: Store, base: Snapshot, columns: Sequence[str] | N
         # New statistics of a file replace those that it has.
         present = [c for c in dict.fromkeys([*known.columns, *chosen]) if c in schema.names]
         wanted = [c for c in present if has_bounds(schema.field(c).type)]
-        names = candidate_names(files, base.uuid)
+        names = trusted_file_names(files, base.uuid)
         of_files = known.of_files(names)
         is_missing = of_files.rows.is_null().to_numpy(zero_copy_only=False)
         for column in {*(columns or ())} & {*schema.names}:
@@ -176,7 +176,7 @@ def _missing_statistics(store: Store, base: Snapshot, columns: Sequence[str] | N
         positions = np.flatnonzero(is_missing & names.is_valid().to_numpy(zero_copy_only=False))
         read = partial(footer_statistics, store, base, schema, wanted)
         found += map_files(read, files.take(pa.array(positions)).to_pylist(), executor=THREADS, store=store)
-    return gather(found)
+    return concat_statistics(found)
 
 
 def _columns_to_build(base: Snapshot, columns: Sequence[str] | None) -> list[str]:

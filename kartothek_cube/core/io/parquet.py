@@ -81,7 +81,9 @@ def column_positions(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, 
         If the schema has other columns than the row groups.
     """
     # Every column has at least one chunk, so equal numbers mean that none is nested.
-    counts = [1] * len(schema) if metadata.num_columns == len(schema) else [_leaves(t) for t in schema.types]
+    counts = (
+        [1] * len(schema) if metadata.num_columns == len(schema) else [_count_leaf_columns(t) for t in schema.types]
+    )
     if sum(counts) != metadata.num_columns:
         raise pa.ArrowInvalid(f"Its schema has {sum(counts):,} columns where it has {metadata.num_columns:,}")
     return {
@@ -89,15 +91,15 @@ def column_positions(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, 
     }
 
 
-def _leaves(data_type: pa.DataType) -> int:
+def _count_leaf_columns(data_type: pa.DataType) -> int:
     """The number of primitive columns that a column of this type is stored as."""
     if isinstance(data_type, pa.BaseExtensionType):
-        return _leaves(data_type.storage_type)
+        return _count_leaf_columns(data_type.storage_type)
     if pa.types.is_map(data_type):
-        return _leaves(data_type.key_type) + _leaves(data_type.item_type)
+        return _count_leaf_columns(data_type.key_type) + _count_leaf_columns(data_type.item_type)
     if pa.types.is_struct(data_type):
-        return sum(_leaves(field.type) for field in data_type)
-    return _leaves(data_type.value_type) if hasattr(data_type, "value_type") else 1
+        return sum(_count_leaf_columns(field.type) for field in data_type)
+    return _count_leaf_columns(data_type.value_type) if hasattr(data_type, "value_type") else 1
 
 
 class ParquetFooter:

@@ -491,7 +491,7 @@ _TEXT_FACTOR = 8
 
 
 @dataclass(frozen=True, slots=True)
-class FileFigures:
+class FileStats:
     """Figures of a file from its footer.
 
     Attributes
@@ -522,16 +522,16 @@ class FileFigures:
     range: SortRange = UNKNOWN
 
 
-def file_figures(
+def file_stats(
     store: Store, uuid: str, key: str, dimensions: Sequence[str] = (), sorted_by: str | None = None
-) -> FileFigures:
+) -> FileStats:
     """Read the footer of a file of a dataset, with bounds of some columns; of CSV all rows.
 
     ``sorted_by`` asks for the mark of a clustered file, and for the range of a column.
     """
     if not key.endswith(DATA_SUFFIX):
         size = store.tail(key, 0)[1]
-        return FileFigures(file_rows(store, key, uuid), size, _TEXT_FACTOR * size, bounds=(None,) * len(dimensions))
+        return FileStats(file_rows(store, key, uuid), size, _TEXT_FACTOR * size, bounds=(None,) * len(dimensions))
     with open_file(store, key, uuid) as source:
         metadata = source.metadata
         groups = range(metadata.num_row_groups)
@@ -542,10 +542,10 @@ def file_figures(
         bounds = tuple(column_bounds(source, name) for name in dimensions)
         mark, ends = (None, UNKNOWN) if sorted_by is None else (mark_of(source), sort_range(source, sorted_by))
         codec = first_codec(source)
-        return FileFigures(metadata.num_rows, size, unpacked_bytes(chunks), codec, group_rows, bounds, mark, ends)
+        return FileStats(metadata.num_rows, size, unpacked_bytes(chunks), codec, group_rows, bounds, mark, ends)
 
 
-def format_like(keys: Sequence[str], figures: Sequence[FileFigures], columns: int, *, adaptive: bool) -> FileFormat:
+def format_like(keys: Sequence[str], figures: Sequence[FileStats], columns: int, *, adaptive: bool) -> FileFormat:
     """The format of a file of ``columns`` columns that takes the place of some files.
 
     In Parquet the codec of the newest of them. ``adaptive``: they belong to a cube, whose format
@@ -564,7 +564,7 @@ def format_like(keys: Sequence[str], figures: Sequence[FileFigures], columns: in
     return ParquetFormat(codec if codec in CODECS else "SNAPPY")
 
 
-def grouped_like(file_format: FileFormat, figures: FileFigures) -> FileFormat:
+def grouped_like(file_format: FileFormat, figures: FileStats) -> FileFormat:
     """The format with row groups of as many rows as the file has."""
     if figures.group_rows is None or not isinstance(file_format, ParquetFormat):
         return file_format

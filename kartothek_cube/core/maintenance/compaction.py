@@ -19,9 +19,9 @@ from kartothek_cube.core.io.formats import FileFormat, ParquetFormat
 from kartothek_cube.core.io.reader import (
     ClusteredFormat,
     Clustering,
-    FileFigures,
     FileRequest,
-    file_figures,
+    FileStats,
+    file_stats,
     format_like,
     read_rows,
 )
@@ -121,7 +121,7 @@ def plan_files(
     keys = [key for files in columns for key in files.drop_null().to_pylist()]
     dimensions = () if order is None else order.dimensions
     column = None if clustering is None else clustering.columns[0]
-    read = partial(file_figures, store, base.uuid, dimensions=dimensions, sorted_by=column)
+    read = partial(file_stats, store, base.uuid, dimensions=dimensions, sorted_by=column)
     found = map_files(read, keys, executor=executor, store=store)
     figures = dict(zip(keys, found, strict=True))
     if target_bytes is not None:
@@ -141,7 +141,7 @@ def _overlays(
     store: Store,
     base: Snapshot,
     compared: Sequence[Sequence[int]],
-    figures: Mapping[str, FileFigures],
+    figures: Mapping[str, FileStats],
     order: CellOrder,
     executor: Executor,
 ) -> list[Overlay]:

@@ -29,7 +29,7 @@ from kartothek_cube.core.arrow.keys import (
 )
 from kartothek_cube.core.display import Explanation, Step, StepRow, render
 from kartothek_cube.core.expressions.predicates import Mask
-from kartothek_cube.core.io.reader import UNKNOWN, Clustering, FileBounds, FileFigures, SortRange
+from kartothek_cube.core.io.reader import UNKNOWN, Clustering, FileBounds, FileStats, SortRange
 from kartothek_cube.core.metadata.naming import decode_key, label_of, new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.write.plan import column_names
@@ -113,7 +113,7 @@ class Layout:
     cluster: str | None
 
     @classmethod
-    def of(cls, rows: int, files: Sequence[FileFigures], clustering: Clustering) -> Layout:
+    def of(cls, rows: int, files: Sequence[FileStats], clustering: Clustering) -> Layout:
         """The layout of files with these figures, of which ``rows`` rows are left."""
         # Files that override each other have to be merged in any case.
         mark = files[0].mark if len(files) == 1 else None
@@ -247,7 +247,7 @@ class Merge:
     values: Mapping[str, Any]
     inputs: tuple[str, ...]
     files: Mapping[str, tuple[str, ...]]
-    figures: Mapping[str, tuple[FileFigures, ...]]
+    figures: Mapping[str, tuple[FileStats, ...]]
     pieces: int = 1
     overlaid: int = 0
 
@@ -271,7 +271,7 @@ class Merge:
         """Estimated bytes of the rows in memory, of the largest table."""
         return max((sum(f.unpacked for f in figures) for figures in self.figures.values()), default=0)
 
-    def _all(self) -> Iterator[FileFigures]:
+    def _all(self) -> Iterator[FileStats]:
         return chain.from_iterable(self.figures.values())
 
 
@@ -566,7 +566,7 @@ def neighbours(snapshot: Snapshot, selected: Mask, order: CellOrder | None = Non
 def plan_compaction(
     snapshot: Snapshot,
     runs: Sequence[IntArray],
-    figures: Mapping[str, FileFigures],
+    figures: Mapping[str, FileStats],
     target_rows: int,
     selected: Mask | None = None,
     overlaid: Sequence[Overlay] = (),
@@ -622,7 +622,7 @@ class _Unit:
     rows: int
 
 
-def _stored_partitions(snapshot: Snapshot, run: IntArray, figures: Mapping[str, FileFigures]) -> list[_StoredPartition]:
+def _stored_partitions(snapshot: Snapshot, run: IntArray, figures: Mapping[str, FileStats]) -> list[_StoredPartition]:
     taken = snapshot.partitions.take(run)
     tables = {table: keys.to_pylist() for table, keys in taken.files.items()}
     stored = []
@@ -671,7 +671,7 @@ def _group(units: Sequence[_Unit], target_rows: int, at_least: int = 2) -> list[
 def _merge(
     snapshot: Snapshot,
     group: Sequence[_Unit],
-    figures: Mapping[str, FileFigures],
+    figures: Mapping[str, FileStats],
     target_rows: int,
     clustering: Clustering | None,
 ) -> Merge:
@@ -712,7 +712,7 @@ class Overlay:
 
 
 def files_to_compare(
-    snapshot: Snapshot, runs: Sequence[IntArray], figures: Mapping[str, FileFigures], target_rows: int
+    snapshot: Snapshot, runs: Sequence[IntArray], figures: Mapping[str, FileStats], target_rows: int
 ) -> list[list[int]]:
     """Positions of files whose key columns tell the overlays. Two of these lists share no cell.
 

@@ -91,7 +91,7 @@ from kartothek_cube.core.snapshots.documents import (
     find_documents,
     put_document,
 )
-from kartothek_cube.core.snapshots.loader import Unseen, load_snapshot, needs_ledger, snapshot_of
+from kartothek_cube.core.snapshots.loader import HiddenDocument, load_snapshot, needs_ledger, snapshot_of
 from kartothek_cube.core.snapshots.statistics import existing_statistics
 from kartothek_cube.core.snapshots.time_travel import find_tag, list_tags, read_state
 from kartothek_cube.core.stores.contract import Store, Version, VersionMismatch
@@ -485,10 +485,10 @@ def plan_copy(
     for each in (replace(document, partitions=snapshot.partitions), *(state for _, state in tagged)):
         for key, table in _data_files(each.partitions):
             if key not in files:
-                files[key] = _claim(_data_key(key, snapshot.uuid, uuid, table), used)
+                files[key] = unique_key(_data_key(key, snapshot.uuid, uuid, table), used)
         for column, key in each.indices.items():
             if isinstance(key, str) and key not in files:
-                files[key] = _claim(_moved(key, snapshot.uuid, uuid) or index_key(uuid, column, now), used)
+                files[key] = unique_key(_moved(key, snapshot.uuid, uuid) or index_key(uuid, column, now), used)
     copied = _moved_document(document, uuid, files)
     # Of the library's own entries only these, and statistics, say something of the copy.
     metadata = {
@@ -539,7 +539,7 @@ def _data_key(key: str, old: str, new: str, table: str) -> str:
     return _moved(key, old, new) or "/".join([new, table, *(parts[2:] or parts[-1:])])
 
 
-def _claim(key: str, used: set[str]) -> str:
+def unique_key(key: str, used: set[str]) -> str:
     """The key, with a fresh id if it is taken."""
     if key in used:
         suffix = file_suffix(key)
@@ -663,7 +663,7 @@ def prepare_copy(
     if documents and needs_ledger(documents[0].document):
         # A write that is pending there is waited for or aborted, as by a commit.
         state = decided_state(target, uuid)
-        documents, unseen = documents[1:], state.stored if isinstance(state, Unseen) else None
+        documents, unseen = documents[1:], state.stored if isinstance(state, HiddenDocument) else None
         if isinstance(state, Snapshot):
             documents.insert(0, StoredDocument(state.key, state.token, state.document))
     if documents and not overwrite:

@@ -37,7 +37,7 @@ from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.documents import put_document
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.statistics import has_lost_statistics, load_statistics, reference_without
-from kartothek_cube.core.snapshots.time_travel import is_vain, stored_tags
+from kartothek_cube.core.snapshots.time_travel import is_orphaned, stored_tags
 from kartothek_cube.core.stores.contract import Entry, Store, VersionMismatch
 from kartothek_cube.errors import CommitConflict, CorruptDocument, DatasetNotFound, KeyNotFound, Unsupported
 
@@ -426,7 +426,7 @@ def read_pins(store: Store, keys: Iterable[str], policy: RetentionPolicy, known:
     old = {
         key: t for key, t in tags.items() if isinstance(t, Tag) and t.is_share and policy.is_old(t.made, policy.grace)
     }
-    are_vain = map_in_threads(lambda tag: is_vain(store, tag), old.values(), store=store)
+    are_vain = map_in_threads(lambda tag: is_orphaned(store, tag), old.values(), store=store)
     vain = {key for key, is_one in zip(old, are_vain, strict=True) if is_one}
     named = {tag.state.key for key, tag in tags.items() if isinstance(tag, Tag) and key not in vain}
     # What an unreadable tag names is unknown, so every state beside it counts as tagged.

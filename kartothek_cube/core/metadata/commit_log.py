@@ -359,7 +359,7 @@ def without_last_commit(before: Document, after: Document) -> Document:
 
 
 def taken_back(before: Document, write: str) -> Document:
-    """The document to put in place of one with a write that will never commit."""
+    """The document that rolls back an aborted write."""
     return replace(before, metadata={**before.metadata, _TAKEN_BACK_KEY: write})
 
 

@@ -226,7 +226,7 @@ class CommitResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Undecided:
+class PendingWrite:
     """A commit that a document has and readers do not see: its write to a cube has not committed.
 
     Attributes
@@ -275,7 +275,7 @@ class Snapshot:
         rebuilt where they are required.
     past_commit : str | None
         In an older snapshot, its commit.
-    undecided : Undecided | None
+    undecided : PendingWrite | None
         A commit to which this is the state before, although the document with this token has it.
     """
 
@@ -291,7 +291,7 @@ class Snapshot:
     result: CommitResult | None = None
     lost: frozenset[str] = frozenset()
     past_commit: str | None = None
-    undecided: Undecided | None = None
+    undecided: PendingWrite | None = None
 
     @property
     def commit(self) -> str | None:

@@ -62,7 +62,7 @@ def file_names(files: pa.Array | pa.ChunkedArray, uuid: str) -> pa.Array:
     return known.combine_chunks() if isinstance(known, pa.ChunkedArray) else known
 
 
-def candidate_names(files: pa.Array | pa.ChunkedArray, uuid: str) -> pa.Array:
+def trusted_file_names(files: pa.Array | pa.ChunkedArray, uuid: str) -> pa.Array:
     """As `file_names` for files of any writer: null for all if one may have the name of a hash.
 
     kartothek draws random UUIDs. Some hashes look like one, but hardly all of several.
@@ -203,7 +203,7 @@ def _array(table: pa.Table, name: str, data_type: pa.DataType) -> pa.Array:
     return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
 
 
-def gather(statistics: Iterable[FileStatistics], columns: Collection[str] | None = None) -> FileStatistics:
+def concat_statistics(statistics: Iterable[FileStatistics], columns: Collection[str] | None = None) -> FileStatistics:
     """Several statistics as one; with ``columns`` only their bounds.
 
     If a file has several rows, the first counts.
@@ -273,7 +273,7 @@ class StatisticsOfFile:
             if each is not None:
                 rows.setdefault(id(each.source), (each.source, []))[1].append(each.row)
         picked = (s if len(at) == len(s) else FileStatistics(s.table.take(pa.array(at))) for s, at in rows.values())
-        found = gather(picked).table
+        found = concat_statistics(picked).table
         if found.column(_FILE).null_count:
             found = found.filter(found.column(_FILE).is_valid())
         return FileStatistics(found)
@@ -309,7 +309,7 @@ class StatisticsReference:
         """The reference with the statistics of one more commit inside."""
         kept = self.recent
         if len(kept) >= _MOST_RECENT:  # names and types of columns take most of the room
-            statistics, kept = gather([statistics, *self.recent_statistics()]), ()
+            statistics, kept = concat_statistics([statistics, *self.recent_statistics()]), ()
         text = base64.b64encode(_encoded(statistics.table)).decode()
         return StatisticsReference(self.stored, (*kept, text))
 

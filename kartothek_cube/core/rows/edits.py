@@ -36,7 +36,7 @@ from kartothek_cube.core.display import (
     table_cell,
 )
 from kartothek_cube.core.expressions.predicates import Clause, Mask, Predicates, filter_table, matching_rows
-from kartothek_cube.core.io.reader import FileFigures, FileRequest, file_figures, format_like, grouped_like, read_rows
+from kartothek_cube.core.io.reader import FileRequest, FileStats, file_stats, format_like, grouped_like, read_rows
 from kartothek_cube.core.metadata.naming import decode_key, label_of, new_id
 from kartothek_cube.core.metadata.snapshot import CubeColumns, Snapshot, cube_columns, is_seed_dataset
 from kartothek_cube.core.runtime.executor import READ_FILES, Executor, map_files
@@ -449,7 +449,7 @@ class RewriteSpec:
         """The columns that sort the rows of each file of a cube."""
         return () if self.cube is None else tuple(c for c in self.cube.dimensions if c in self.stored)
 
-    def staging(self, key: str, figures: FileFigures) -> StageRequest:
+    def staging(self, key: str, figures: FileStats) -> StageRequest:
         """How the file is written that takes the place of ``key``."""
         like = format_like([key], [figures], len(self.stored), adaptive=self.cube is not None)
         file_format, keys = self.layout.format(grouped_like(like, figures)), self.partition_keys
@@ -500,7 +500,7 @@ class Match:
 
     file: StoredFile
     found: Found
-    figures: FileFigures | None
+    figures: FileStats | None
 
     @property
     def removes_all(self) -> bool:
@@ -542,7 +542,7 @@ def find_matches(
 def _find(store: Store, spec: RewriteSpec, edit: RowEdit, file: StoredFile) -> Match:
     request = FileRequest(spec.uuid, spec.schema, edit.columns, edit.predicates)
     found = edit.find(read_rows(store, file.key, request, file.values))
-    return Match(file, found, file_figures(store, spec.uuid, file.key) if found.deleted or found.updated else None)
+    return Match(file, found, file_stats(store, spec.uuid, file.key) if found.deleted or found.updated else None)
 
 
 def rewrite_files(

@@ -359,7 +359,7 @@ def partitions_with_keys(store: Store, base: Snapshot, source: SourceKeys) -> Ma
     indexed = [c for c in known if c in base.pruning_columns] if mask.any() else []
     for listed in map_in_threads(partial(_listed, store, base, source), indexed, store=store):
         mask &= listed
-    # Statistics take as long to read as the one file that they could drop.
+    # Reading statistics costs as much as reading the single file they might prune.
     bounded = base.columns_with_statistics(known) if np.count_nonzero(mask) > 1 else []
     if bounded:
         positions = np.flatnonzero(mask)

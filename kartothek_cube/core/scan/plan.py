@@ -418,7 +418,7 @@ def make_file_plan(
     # Before any index is read, so that a wrong predicate costs no store call.
     check_predicate_columns(predicates, schema, snapshot.uuid)
     plan = plan_scan(snapshot, table, columns, predicates, indices_for(store, snapshot, predicates, keep=keep))
-    # Statistics take as long to read as the one file that they could drop.
+    # Reading statistics costs as much as reading the single file they might prune.
     if len(plan) > 1 and (asked := snapshot.columns_with_statistics(columns_of(predicates))):
         plan = prune_by_statistics(plan, statistics_of_files(store, snapshot, plan.files, asked))
     if label_filter is None:

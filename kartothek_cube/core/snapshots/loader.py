@@ -62,8 +62,8 @@ from kartothek_cube.core.metadata.naming import (
     schema_key,
 )
 from kartothek_cube.core.metadata.snapshot import (
+    PendingWrite,
     Snapshot,
-    Undecided,
     make_snapshot,
     parse_common_metadata,
     parse_embedded_schemas,
@@ -237,7 +237,7 @@ _warned: set[tuple[Hashable, str]] = set()
 
 
 @dataclass(frozen=True, slots=True)
-class Unseen:
+class HiddenDocument:
     """A document that no reader sees.
 
     ``undecided`` is the commit that makes the dataset, of a write to a cube that has not committed.
@@ -245,7 +245,7 @@ class Unseen:
     """
 
     stored: StoredDocument
-    undecided: Undecided | None
+    undecided: PendingWrite | None
 
     @property
     def records(self) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def find_snapshot(store: Store, uuid: str) -> Snapshot | None:
         return None
 
 
-def find_state(store: Store, uuid: str) -> Snapshot | Unseen | None:
+def find_state(store: Store, uuid: str) -> Snapshot | HiddenDocument | None:
     """The state of a dataset as of `load_state`, or None if there is no document."""
     try:
         return load_state(store, uuid)
@@ -298,12 +298,12 @@ def load_snapshot(store: Store, uuid: str) -> Snapshot:
         If the document cannot be parsed, or contradicts its key.
     """
     state = load_state(store, uuid)
-    if isinstance(state, Unseen):
+    if isinstance(state, HiddenDocument):
         raise DatasetNotFound(f"Dataset {uuid!r} does not exist: {state.reason}. Store: {store.name}.")
     return state
 
 
-def load_state(store: Store, uuid: str) -> Snapshot | Unseen:
+def load_state(store: Store, uuid: str) -> Snapshot | HiddenDocument:
     """The newest snapshot of a dataset, or the document that no reader sees.
 
     Errors as of `load_snapshot` if there is no document.
@@ -316,7 +316,7 @@ def load_state(store: Store, uuid: str) -> Snapshot | Unseen:
         stored = read_document(store, uuid)
         mark, ledger = pending_mark(stored.document), ledger_of(stored.document.metadata)
         if ledger is not None and ledger.is_vacant:
-            return Unseen(stored, None)
+            return HiddenDocument(stored, None)
         if mark is None:
             return remember(store, snapshot_of(store, stored.document, stored.key, stored.token))
         # The coordinator is read after the dataset: what it does not know then had not committed.
@@ -369,7 +369,7 @@ def coordinator_document(store: Store, uuid: str) -> Document | None:
     return None
 
 
-def state_before(store: Store, stored: StoredDocument, mark: CubeMark, fate: Fate) -> Snapshot | Unseen | None:
+def state_before(store: Store, stored: StoredDocument, mark: CubeMark, fate: Fate) -> Snapshot | HiddenDocument | None:
     """The state before the write of a pending mark; None if the records do not tell any more."""
     from kartothek_cube.core.metadata.history_entry import document_before
 
@@ -377,15 +377,15 @@ def state_before(store: Store, stored: StoredDocument, mark: CubeMark, fate: Fat
     is_overtaken = is_foreign(document.metadata, document.partitions) or chain[-1].id != mark.commit
     if is_overtaken or fate is Fate.UNKNOWN:
         return None
-    undecided = Undecided(mark, document, fate is Fate.ABORTED)
+    undecided = PendingWrite(mark, document, fate is Fate.ABORTED)
     if mark.is_new:
-        return Unseen(stored, undecided)
+        return HiddenDocument(stored, undecided)
     entry = read_entry(store, document.uuid, mark.commit)
     if entry is None:
         return None
     before = document_before(entry, document)
     if before is None:
-        return Unseen(stored, undecided)
+        return HiddenDocument(stored, undecided)
     before = without_last_commit(before, document)
     state = past_snapshot(store, before, stored.key, document.indices)
     return replace(state, token=stored.token, undecided=undecided)

@@ -21,8 +21,8 @@ from kartothek_cube.core.metadata.statistics import (
     StoredStatistics,
     checked_statistics,
     column_of,
+    concat_statistics,
     file_names,
-    gather,
     make_statistics,
     reference_of,
     statistics_key,
@@ -77,7 +77,7 @@ def _find(store: Store, uuid: str, name: str, columns: Sequence[str] | None) -> 
             found = read_statistics_file(store, uuid, name, columns)
         except (KeyNotFound, CorruptData, Unsupported):
             _lost.add((store.identity, uuid, name))
-            return gather([])
+            return concat_statistics([])
         # The largest one is kept, too: alone, since each commit of its dataset would read it again.
         _cache.put(part, found, min(found.table.nbytes, _CACHED_BYTES))
     return found
@@ -94,7 +94,7 @@ def load_statistics(store: Store, snapshot: Snapshot, columns: Collection[str] |
         reference = reference_of(snapshot.document.metadata)
         names = [stored.name for stored in reversed(reference.stored)]
         stored = map_in_threads(lambda name: _find(store, snapshot.uuid, name, wanted), names, store=store)
-        return gather([*reference.recent_statistics(), *stored], wanted)
+        return concat_statistics([*reference.recent_statistics(), *stored], wanted)
 
     return snapshot.partitions.derived(
         ("statistics", wanted if wanted is None else tuple(wanted)), snapshot.document, load
@@ -119,7 +119,7 @@ def written_reference(store: Store, document: Document, new: FileStatistics) -> 
     merged, stored = [new, *reference.recent_statistics()], list(reference.stored)
     while stored and stored[-1].files <= _TAKES_OVER * sum(map(len, merged)):
         merged.append(_find(store, document.uuid, stored.pop().name, None))
-    kept = gather(merged).kept(document.partitions, document.uuid)
+    kept = concat_statistics(merged).kept(document.partitions, document.uuid)
     return StatisticsReference((*stored, _written(store, document.uuid, kept)))
 
 
@@ -174,7 +174,7 @@ def statistics_of_files(
 def extents_of_files(store: Store, snapshot: Snapshot, files: pa.Array) -> FileStatistics:
     """The rows and bytes of these data files, a row each; unknown where a footer is as cheap."""
     if len(files) <= 1 and reference_of(snapshot.document.metadata).stored:
-        return gather([]).of_files(pa.nulls(len(files), pa.string()))
+        return concat_statistics([]).of_files(pa.nulls(len(files), pa.string()))
     return statistics_of_files(store, snapshot, files)
 
 

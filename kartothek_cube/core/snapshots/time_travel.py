@@ -91,14 +91,14 @@ def known_tag(store: Store, uuid: str, name: str) -> Tag:
 
 
 def _counting(store: Store, tags: Sequence[Tag]) -> list[Tag]:
-    """Those of some tags that count."""
+    """Drop tags whose cube tag is gone."""
     shares = [tag for tag in tags if tag.is_share]
-    vain = zip(shares, map_in_threads(lambda tag: is_vain(store, tag), shares, store=store), strict=True)
+    vain = zip(shares, map_in_threads(lambda tag: is_orphaned(store, tag), shares, store=store), strict=True)
     ids = {tag.id for tag, is_one in vain if is_one}
     return [tag for tag in tags if tag.id not in ids]
 
 
-def is_vain(store: Store, share: Tag) -> bool:
+def is_orphaned(store: Store, share: Tag) -> bool:
     """Whether the seed does not have the tag to which a share belongs; one call."""
     try:
         whole = read_tag(store, str(share.seed), share.name)
@@ -108,7 +108,7 @@ def is_vain(store: Store, share: Tag) -> bool:
 
 
 def tag_names(store: Store, uuid: str) -> list[str]:
-    """The names of the tags of a dataset; one listing. Shares in vain are among them."""
+    """The names of the tags of a dataset. One listing request. Includes orphaned shares."""
     with suppress(KeyNotFound):
         keys = store.list(f"{uuid}/{TAGS_FOLDER}/").keys
         return sorted(name_of_key(key) for key in keys if is_tag_key(key))
@@ -229,7 +229,7 @@ class StatePair(NamedTuple):
     order: int
 
 
-class _Found(NamedTuple):
+class ResolvedState(NamedTuple):
     """A state, the number of commits since (None if not known), and the time of its commit."""
 
     snapshot: Snapshot
@@ -281,7 +281,7 @@ def snapshots_between(store: Store, newest: Snapshot, since: Target, until: Targ
     return StatePair(before.snapshot, after.snapshot, _order(before, after))
 
 
-def _order(before: _Found, after: _Found) -> int:
+def _order(before: ResolvedState, after: ResolvedState) -> int:
     if before.age is not None and after.age is not None:
         return after.age - before.age
     # A tag may name a state that history has lost. Then only the clocks of the writers tell.
@@ -292,15 +292,15 @@ def _order(before: _Found, after: _Found) -> int:
 
 def _snapshots(
     store: Store, newest: Snapshot, targets: Sequence[Target | None], *, only_history: bool = False
-) -> list[_Found]:
+) -> list[ResolvedState]:
     """The state at each target."""
     last = newest.chain[-1].time if newest.chain and not newest.has_foreign_commit else None
-    found, rest = dict[Target | None, _Found](), list[AsOf]()
+    found, rest = dict[Target | None, ResolvedState](), list[AsOf]()
     for as_of in targets:
         if isinstance(as_of, TaggedState) or may_be_tag(as_of):
             found[as_of] = _tagged(store, newest, as_of)
         elif as_of is None or _is_newest(newest, as_of):
-            found[as_of] = _Found(newest, 0, last)
+            found[as_of] = ResolvedState(newest, 0, last)
         else:
             rest.append(as_of)
     if found.keys() >= set(targets):
@@ -310,7 +310,7 @@ def _snapshots(
         for as_of in rest:
             if as_of not in found and is_wanted(commit.id, commit.time, commit.cube, as_of):
                 snapshot = _older(store, newest, commit, entries) if age else newest
-                found[as_of] = _Found(snapshot, age, commit.time)
+                found[as_of] = ResolvedState(snapshot, age, commit.time)
         if found.keys() >= set(targets):
             return [found[as_of] for as_of in targets]
         oldest = PastState(commit.id, commit.parent, commit.time, commit.cube, newest.document, entry)
@@ -334,11 +334,11 @@ def _snapshots(
     raise BeforeCreation(text) if is_first and isinstance(missing, datetime) else HistoryUnavailable(text)
 
 
-def _tagged(store: Store, newest: Snapshot, as_of: Target | None) -> _Found:
+def _tagged(store: Store, newest: Snapshot, as_of: Target | None) -> ResolvedState:
     """The state that a tag names."""
     state = as_of if isinstance(as_of, TaggedState) else known_tag(store, newest.uuid, str(as_of)).state
     age = None if state.commit is None or newest.has_foreign_commit else _age(newest, state.commit)
-    return _Found(older_snapshot(store, newest, read_state(store, state), state.commit), age, state.time)
+    return ResolvedState(older_snapshot(store, newest, read_state(store, state), state.commit), age, state.time)
 
 
 def _is_newest(newest: Snapshot, as_of: AsOf) -> bool:

@@ -208,7 +208,7 @@ def prune_by_values(role: DatasetRole, cube: Cube, snapshot: Snapshot) -> Datase
 def indices_to_read(labels: DatasetLabels, partition_by: Sequence[str]) -> dict[str, Sequence[Clause]]:
     """The secondary indices that planning reads of a dataset, each with the clauses to select."""
     grouping = set(partition_by) & labels.snapshot.secondary_columns
-    # An index takes as long to read as the one file that it could drop.
+    # Reading an index costs as much as reading the single file it might prune.
     return needed_indices(
         labels.snapshot, (labels.role.clauses,), grouping, pruning=bool(labels.role.clauses) and not labels.is_one_file
     )
@@ -218,7 +218,7 @@ def columns_of_statistics(
     labels: DatasetLabels, seed: DatasetLabels, indices: Mapping[str, SecondaryIndex]
 ) -> list[str]:
     """The columns whose statistics planning reads, for labels that the indices have left."""
-    # Statistics take as long to read as the one file that they could drop.
+    # Reading statistics costs as much as reading the single file they might prune.
     if labels.is_one_file or (seed.is_one_file and labels.has_partition_columns):
         return []
     return [c for c in labels.snapshot.columns_with_statistics(by_column(labels.role.clauses)) if c not in indices]

@@ -29,7 +29,7 @@ from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides, current_options
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.cube.cube import Cube, check_uuids, chosen_members, given_datasets, require_cube
+from kartothek_cube.cube.cube import Cube, check_belong_to_cube, chosen_members, given_datasets, require_cube
 from kartothek_cube.cube.members import cube_and_store, dataset_ids, load_cube
 from kartothek_cube.cube.write.commit import publish
 from kartothek_cube.cube.write.plan import cell_changes, cells_where, plan_cell_deletion
@@ -101,7 +101,7 @@ def plan_cube_deletion(cube: Cube, store: Store, datasets: IntoDatasets = None) 
     require_cube(cube)
     if isinstance(datasets, Mapping):
         given = given_datasets(datasets)
-        check_uuids(given, cube)
+        check_belong_to_cube(given, cube)
         names: frozenset[str] | None = frozenset(given)
     else:
         names = converter_str_set_optional(datasets)

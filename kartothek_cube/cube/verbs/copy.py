@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from kartothek_cube.core.arguments import converter_str, converter_str_set_optional
 from kartothek_cube.core.commit.commit import check_store_can_commit, prepare_commit
-from kartothek_cube.core.commit.cube_writes import give_up, settle_committed, swap_or_give_up
+from kartothek_cube.core.commit.cube_writes import roll_back_all, settle_committed, swap_or_roll_back
 from kartothek_cube.core.maintenance.copy import (
     PreparedCopy,
     as_part,
@@ -33,9 +33,9 @@ from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.consistent_read import check_infos, infos_of
-from kartothek_cube.cube.cube import Cube, check_uuids, given_datasets
+from kartothek_cube.cube.cube import Cube, check_belong_to_cube, given_datasets
 from kartothek_cube.cube.members import cube_and_store, dataset_ids, load_named, read_members
-from kartothek_cube.cube.write.commit import commit_coordinator, part_of, touch
+from kartothek_cube.cube.write.commit import commit_coordinator, empty_change, part_of
 from kartothek_cube.errors import (
     AlreadyExists,
     CommitOutcomeUnknown,
@@ -169,7 +169,7 @@ def _load_source(cube: Cube, source: Store, datasets: IntoDatasets) -> dict[str,
     """The datasets to copy, by their ids in the source."""
     if isinstance(datasets, Mapping):
         given = given_datasets(datasets)
-        check_uuids(given, cube)
+        check_belong_to_cube(given, cube)
         return {i: d.snapshot for i, d in given.items()}
     names = converter_str_set_optional(datasets)
     members = read_members(cube.uuid_prefix, source, names)
@@ -286,19 +286,19 @@ def _publish_at_once(store: Store, cube: Cube, state: Snapshot, copies: Mapping[
     uuids = tuple(copy.target.uuid for copy in others.values())
     write = CubeCommit(new_id(), tuple(sorted(copy.target.uuid for copy in copies.values())))
     part = part_of(state.uuid, uuids, state)
-    touched = replace(touch(state), cube=write, part=part)
+    touched = replace(empty_change(state), cube=write, part=part)
     prepared = None if seed in copies else prepare_commit(store, touched, state)
     try:
         for copy in others.values():
             publish_copy(as_part(copy, part, write))
     except BaseException:
-        give_up(store, uuids, write.id)
+        roll_back_all(store, uuids, write.id)
         raise
     if seed not in copies:
         commit_coordinator(store, touched, state, prepared)
     else:
         last = as_part(copies[seed], part, write)
-        swap_or_give_up(store, touched, lambda: publish_copy(last))
+        swap_or_roll_back(store, touched, lambda: publish_copy(last))
     with suppress(Exception):  # the copy has landed, whatever the store answers now
         settle_committed(store, uuids)
 

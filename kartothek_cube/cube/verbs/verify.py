@@ -234,7 +234,7 @@ class _CellReader:
         return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *hits]))
 
     def count_overridden(self, positions: Sequence[int]) -> int:
-        """The number of rows of several files whose cell another row of these files has."""
+        """Count rows that duplicate a cell across these files."""
         try:
             hashes = self.read_all(positions)
         except DAMAGE:

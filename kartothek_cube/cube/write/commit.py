@@ -15,13 +15,13 @@ from itertools import count
 
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import PreparedCommit, check_staged, commit_change, prepare_commit
-from kartothek_cube.core.commit.cube_writes import WriteAborted, give_up, settle, swap_or_give_up
+from kartothek_cube.core.commit.cube_writes import WriteAborted, roll_back_all, settle, swap_or_roll_back
 from kartothek_cube.core.metadata.commit_log import CubeCommit, CubePart, is_applied, ledger_of, mark_of
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.snapshots.loader import Unseen, find_snapshot, find_state, load_snapshot
+from kartothek_cube.core.snapshots.loader import HiddenDocument, find_snapshot, find_state, load_snapshot
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.cube.cube import Cube
@@ -113,12 +113,12 @@ def _publish_together(
                 "is visible. Build the cube again."
             )
         bases = {**bases, seed: state}
-    last = changes[seed] if seed in changes else touch(bases[seed])
+    last = changes[seed] if seed in changes else empty_change(bases[seed])
     # Everything is checked before the first swap, the coordinator first: if it stays as it is now,
     # nobody can have aborted the write.
     last = replace(last, cube=write, part=CubePart(uuid, uuids), time=now)
     first = prepare_commit(store, last, bases.get(seed))
-    newest: Snapshot | Unseen | None = bases.get(seed) if first is None else first.newest
+    newest: Snapshot | HiddenDocument | None = bases.get(seed) if first is None else first.newest
     if newest is None and not is_first:  # the seed may be a vacancy, which aborts have left
         newest = find_state(store, uuid)
     part = part_of(uuid, uuids, newest)
@@ -131,7 +131,7 @@ def _publish_together(
         for i, change in others.items():
             landed[i] = _landed(commit_change(store, change, bases.get(i), prepared.pop(i)))
     except (Exception, KeyboardInterrupt) as error:
-        give_up(store, uuids, write.id)
+        roll_back_all(store, uuids, write.id)
         if isinstance(error, CommitOutcomeUnknown):  # the others tell: it will never be visible
             raise MultiTableCommitAborted(
                 f"The write {write.id} to {', '.join(write.datasets)} was given up before its last swap. Nothing of "
@@ -156,14 +156,14 @@ def _landed(snapshot: Snapshot) -> Snapshot:
     return snapshot
 
 
-def part_of(coordinator: str, others: tuple[str, ...], state: Snapshot | Unseen | None) -> CubePart:
+def part_of(coordinator: str, others: tuple[str, ...], state: Snapshot | HiddenDocument | None) -> CubePart:
     """The part in a write to several datasets; ``state`` is that of the coordinator."""
-    stored = state.stored if isinstance(state, Unseen) else state
+    stored = state.stored if isinstance(state, HiddenDocument) else state
     ledger = None if stored is None else ledger_of(stored.document.metadata)
     return CubePart(coordinator, others, not isinstance(state, Snapshot), ledger)
 
 
-def touch(base: Snapshot) -> Change:
+def empty_change(base: Snapshot) -> Change:
     """A change of nothing: the commit is the moment of a write to other datasets."""
     indices, explicit = tuple(sorted(base.secondary_columns)), base.document.partitions is not None
     return Change(base.uuid, (), {}, base.partition_keys, indices, creates=False, explicit=explicit, data_change=False)
@@ -173,7 +173,7 @@ def commit_coordinator(
     store: Store, change: Change, base: Snapshot | None, prepared: PreparedCommit | None
 ) -> Snapshot:
     """Swap the coordinator: the moment of the write."""
-    landed = swap_or_give_up(store, change, lambda: _landed(commit_change(store, change, base, prepared)))
+    landed = swap_or_roll_back(store, change, lambda: _landed(commit_change(store, change, base, prepared)))
     if landed is not None:
         return landed
     state = base if prepared is None else prepared.applied.unwritten_snapshot()

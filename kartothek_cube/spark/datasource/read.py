@@ -238,7 +238,7 @@ def check_schema(options: SourceOptions, schema: StructType | pa.Schema) -> None
             )
 
 
-def packed(options: SourceOptions, items: Sequence[Item], cores: int | None) -> list[InputPartition]:
+def plan_input_partitions(options: SourceOptions, items: Sequence[Item], cores: int | None) -> list[InputPartition]:
     """One partition a task, with the packed items of the task."""
     width = options.parallelism or cores or os.cpu_count() or 1
     known = [item.nbytes for item in items if isinstance(item, FileItem) and item.nbytes is not None]
@@ -251,7 +251,7 @@ def packed(options: SourceOptions, items: Sequence[Item], cores: int | None) -> 
 def rows_of(
     options: SourceOptions, schema: StructType | pa.Schema, partition: InputPartition | None
 ) -> Iterator[pa.RecordBatch]:
-    """In a task: the rows of a partition from `packed`."""
+    """In a task: the rows of a partition from `plan_input_partitions`."""
     # Without partitions Spark calls once: with the value None, or (4.1) with no partition.
     if partition is None or partition.value is None:
         return
@@ -304,7 +304,7 @@ class CubeReader(DataSourceReader):
         with task_errors():
             view = self._loaded()
             clauses = (*view.clauses(self._options.conditions), *self._pushed)
-            return packed(self._options, view.items(self._schema.names, clauses), self._cores)
+            return plan_input_partitions(self._options, view.items(self._schema.names, clauses), self._cores)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""

@@ -33,8 +33,8 @@ from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
 from kartothek_cube.spark.datasource.read import (
     FileItem,
     check_schema,
-    packed,
     parse_conditions,
+    plan_input_partitions,
     predicates_of,
     rows_of,
 )
@@ -294,7 +294,7 @@ class CubeStreamReader(SupportsTriggerAvailableNow, DataSourceStreamReader):
                 )
             skip = self._options.skip_change_commits
             files = list(files_between(steps, position, last, self._uuid, skip=skip))
-            return packed(self._options, self._items(files), self._cores)
+            return plan_input_partitions(self._options, self._items(files), self._cores)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""

@@ -616,7 +616,7 @@ def test_numbers_of_rows_that_may_be_true_are_not(footer):
 GUARDED = """
 import sys
 import pyarrow as pa, pyarrow.parquet as pq
-from kartothek_cube.core.io.reader import file_figures
+from kartothek_cube.core.io.reader import file_stats
 from kartothek_cube.cube.execute import load as beside
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.maintenance.hashing import row_group_table
@@ -649,7 +649,7 @@ for at in range(start, len(data) - 8):
         ]
         if bit in (0, 6):  # a little more or much more than it was
             reads += [
-                lambda: file_figures(store, "uuid", "f.parquet"),
+                lambda: file_stats(store, "uuid", "f.parquet"),
                 lambda: beside.read_with(store, "f.parquet", whole, {}, ["x"]),
                 lambda: beside.read_rest(store, "f.parquet", whole, {}, known),
             ]

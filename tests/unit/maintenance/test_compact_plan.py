@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.io.reader import FileFigures
+from kartothek_cube.core.io.reader import FileStats
 from kartothek_cube.core.maintenance.compaction_plan import (
     CellOrder,
     CompactionReport,
@@ -51,7 +51,7 @@ def everything(snapshot):
 def plan(snapshot, rows, target, order=None, selected=None):
     selected = everything(snapshot) if selected is None else selected
     figures = {
-        key: FileFigures(n, 10 * n, 100 * n)
+        key: FileStats(n, 10 * n, 100 * n)
         for files in snapshot.partitions.files.values()
         for key, n in zip(files.to_pylist(), rows, strict=True)
     }
@@ -104,7 +104,7 @@ def test_what_was_merged_is_left_alone_the_next_time(rows):
 def test_the_larger_table_of_a_partition_counts():
     snapshot = dataset("", "", keys=(), tables=("one", "two"))
     figures = {
-        f"uuid/{t}/f{i}.parquet": FileFigures(n, 1, 1)
+        f"uuid/{t}/f{i}.parquet": FileStats(n, 1, 1)
         for t, i, n in [("one", 0, 1), ("one", 1, 1), ("two", 0, 1), ("two", 1, 8)]
     }
     runs = neighbours(snapshot, everything(snapshot))
@@ -150,7 +150,7 @@ def overlay_plan(contents, target, bounds=None):
     runs = neighbours(snapshot, everything(snapshot), CellOrder(("x",), ()))
     bounds = bounds or [((min(cells), max(cells)),) if cells else (None,) for cells in contents]
     figures = {
-        f"uuid/table/f{i}.parquet": FileFigures(len(cells), 1, 1, bounds=bounds[i]) for i, cells in enumerate(contents)
+        f"uuid/table/f{i}.parquet": FileStats(len(cells), 1, 1, bounds=bounds[i]) for i, cells in enumerate(contents)
     }
     compared = files_to_compare(snapshot, runs, figures, target)
     found = [

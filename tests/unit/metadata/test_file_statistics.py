@@ -19,8 +19,8 @@ from kartothek_cube.core.metadata.statistics import (
     StatisticsOfFile,
     StatisticsReference,
     StoredStatistics,
+    concat_statistics,
     file_names,
-    gather,
     make_statistics,
     reference_of,
 )
@@ -163,7 +163,7 @@ def test_only_random_names_are_known():
 
 def test_the_first_of_several_rows_of_a_file_counts():
     old, new = (make_statistics(measure_bounds([pa.table({"v1": [v]})], True), UUID, [key(0)], [1]) for v in (1, 2))
-    both = gather([new, old])
+    both = concat_statistics([new, old])
     assert bounds(both.of_files(file_names(pa.array([key(0)]), UUID)), "v1") == [(2, 2, 0)]
 
 
@@ -186,7 +186,7 @@ def test_a_column_whose_type_changes_loses_no_bound(columns):
     for order in (columns, columns[::-1]):
         tables = [pa.table({"v1": values}) for values in order]
         alone = [make_statistics(measure_bounds([t], True), UUID, [key(i)], [1]) for i, t in enumerate(tables)]
-        together = gather([gather(alone[:2]), *alone[2:]])
+        together = concat_statistics([concat_statistics(alone[:2]), *alone[2:]])
         for i, values in enumerate(order):
             found = together.bounds("v1", values.type)
             assert found.minimum[i].as_py() == found.maximum[i].as_py() == values[0].as_py()
@@ -226,7 +226,7 @@ def test_texts_that_are_no_utf8_have_no_bounds():
 
 def test_many_statistics_of_two_kinds_are_gathered():
     some = [statistics_of(pa.table({"v1" if i % 2 else "v2": [i]})) for i in range(6)]
-    found = gather(some)
+    found = concat_statistics(some)
     assert found.bounds("v1", pa.int64()).minimum.to_pylist() == [None, 1, None, 3, None, 5]
     assert found.nulls("v2").to_pylist() == [0, None, 0, None, 0, None]
 
