@@ -695,26 +695,6 @@ def where_valid(column: pa.ChunkedArray, valid: pa.Array) -> pa.ChunkedArray:
     return pa.chunked_array([pa.Array.from_buffers(column.type, len(column), [valid.buffers()[1], chunk.buffers()[1]])])
 
 
-def overwrite(column: pa.ChunkedArray, positions: IntArray, values: pa.ChunkedArray) -> bool:
-    """Write values into the memory of a column, if that is possible; whether it was.
-
-    Nobody else may use the column. Of equal positions the last value counts.
-    """
-    if not uses_fast_paths() or column.num_chunks != 1 or column.null_count or values.null_count:
-        return False
-    chunk, data_type = column.chunk(0), column.type
-    if not pa.types.is_primitive(data_type) or data_type.bit_width not in (8, 16, 32, 64) or chunk.offset:
-        return False
-    # What was just decoded is mutable, but not a part of a buffer, such as the bytes of a store.
-    buffer, numbers = chunk.buffers()[1], np.dtype(f"i{data_type.bit_width // 8}")
-    if buffer is None or not buffer.is_mutable:
-        return False
-    new = values.combine_chunks()
-    target, source = np.frombuffer(buffer, numbers), np.frombuffer(new.buffers()[1], numbers)
-    target[positions] = source[new.offset : new.offset + len(new)]
-    return True
-
-
 def one_value(buffer: pa.Buffer) -> pa.Array:
     """An array of one binary value."""
     if not uses_fast_paths():

@@ -29,7 +29,6 @@ from kartothek_cube.core.arrow.keys import (
     Positions,
     ascends,
     bit_array,
-    overwrite,
     pack,
     pack_one,
     stable_order,
@@ -212,10 +211,9 @@ def constant_array(value: object, data_type: pa.DataType, rows: int) -> pa.Array
 
 
 def with_overlays(tables: Sequence[pa.Table], cells: Sequence[str]) -> pa.Table:
-    """The rows of several files, older ones first. The caller must not use the tables any more.
+    """The rows of several files, older ones first.
 
     If the first one is sorted by cell and has all cells of the others, their rows replace its rows.
-    Then only columns are copied that cannot be changed in place, such as texts.
     """
     base, rest = tables[0], pa.concat_tables(tables[1:] or [tables[0].slice(0, 0)])
     if not base.num_rows or not rest.num_rows:
@@ -231,7 +229,7 @@ def with_overlays(tables: Sequence[pa.Table], cells: Sequence[str]) -> pa.Table:
     def replaced(name: str) -> pa.ChunkedArray:
         column, values = base.column(name), rest.column(name)
         # Equal keys are the same values, but for zeros of different sign.
-        if (name in cells and not pa.types.is_floating(column.type)) or overwrite(column, places, values):
+        if name in cells and not pa.types.is_floating(column.type):
             return column
         return rows_at(pa.chunked_array([*column.chunks, *values.chunks], column.type), indices)
 
