@@ -256,14 +256,15 @@ class CommitOutcomeUnknown(KartothekCubeError, RuntimeError):
 
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
-    >>> from kartothek_cube.core.stores.local import MemoryStore
+    >>> from kartothek_cube import open_store
     >>> from kartothek_cube.testing.stores import FaultyStore
     >>> swaps = []
     >>> def fail_after_swap(call):
     ...     if call.operation == "put_if" and call.key.endswith("metadata.json"):
     ...         swaps.append(call)
     ...     return "before" if swaps else None
-    >>> store, sales = FaultyStore(MemoryStore(), fail_after_swap), pa.table({"UNITS": [3]})
+    >>> store = FaultyStore(open_store("hmemory://"), fail_after_swap)
+    >>> sales = pa.table({"UNITS": [3]})
     >>> try:
     ...     _ = store_dataframes_as_dataset(store, "sales", [sales])
     ... except CommitOutcomeUnknown as error:

@@ -59,7 +59,7 @@ class NaiveDataset:
 
     Examples
     --------
-    >>> from kartothek_cube.cube.cube import Cube
+    >>> from kartothek_cube import Cube
     >>> model = NaiveCube(Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"))
     >>> model.build({"seed": [{"COUNTRY_CODE": "DE", "PRODUCT_ID": 1, "UNITS": 3}]})
     >>> len(model.datasets["seed"].files)
@@ -113,7 +113,7 @@ class NaiveCube:
 
     Examples
     --------
-    >>> from kartothek_cube.cube.cube import Cube
+    >>> from kartothek_cube import Cube
     >>> from kartothek_cube.testing.model import NaiveCube
     >>> model = NaiveCube(Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"))
     >>> model.build({"seed": [{"COUNTRY_CODE": "DE", "PRODUCT_ID": 2, "UNITS": 3}]})

@@ -80,8 +80,8 @@ def increment(store: Store, key: str, times: int) -> None:
 
     Examples
     --------
-    >>> from kartothek_cube.core.stores.local import MemoryStore
-    >>> store = MemoryStore()
+    >>> from kartothek_cube import open_store
+    >>> store = open_store("hmemory://")
     >>> store.put("counter", b"0")
     >>> increment(store, "counter", 1)
     >>> bytes(store.get("counter"))
@@ -107,11 +107,11 @@ class StoreTests:
     Examples
     --------
     >>> import pytest
-    >>> from kartothek_cube.core.stores.local import MemoryStore
+    >>> from kartothek_cube import open_store
     >>> class TestMyStore(StoreTests):
     ...     @pytest.fixture
     ...     def store(self):
-    ...         return MemoryStore()
+    ...         return open_store("hmemory://")
     """
 
     threads = 8
@@ -459,8 +459,8 @@ class Call:
 
     Examples
     --------
-    >>> from kartothek_cube.core.stores.local import MemoryStore
-    >>> store = CountingStore(MemoryStore())
+    >>> from kartothek_cube import open_store
+    >>> store = CountingStore(open_store("hmemory://"))
     >>> _ = store.contains("sales/1.parquet")
     >>> store.calls
     [Call(operation='contains', key='sales/1.parquet', nth=1)]
@@ -476,8 +476,8 @@ class CountingStore(StoreView):
 
     Examples
     --------
-    >>> from kartothek_cube.core.stores.local import MemoryStore
-    >>> store = CountingStore(MemoryStore())
+    >>> from kartothek_cube import open_store
+    >>> store = CountingStore(open_store("hmemory://"))
     >>> store.contains("uuid/table/COUNTRY_CODE=DE/1.parquet")
     False
     >>> dict(store.counts)
@@ -534,8 +534,8 @@ class FaultyStore(CountingStore):
 
     Examples
     --------
-    >>> from kartothek_cube.core.stores.local import MemoryStore
-    >>> memory = MemoryStore()
+    >>> from kartothek_cube import open_store
+    >>> memory = open_store("hmemory://")
     >>> store = FaultyStore(memory, lambda call: "after" if call.operation == "put" else None)
     >>> store.put("sales/1.parquet", b"PAR1")
     Traceback (most recent call last):

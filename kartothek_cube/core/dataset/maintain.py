@@ -879,8 +879,8 @@ def build_dataset_indices(
     Examples
     --------
     >>> import pandas as pd
-    >>> from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
-    >>> from kartothek_cube.core.stores.open import open_store
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> from kartothek_cube import open_store
     >>> store = open_store("hmemory://")
     >>> sales = pd.DataFrame({"BRAND": ["Acme", "Bolt"], "UNITS": [1, 2]})
     >>> _ = store_dataframes_as_dataset(store, "sales", [sales, sales[1:]])

@@ -122,7 +122,7 @@ def read_table(
     --------
     >>> import pandas as pd
     >>> from kartothek_cube.api.cube import Cube, build_cube
-    >>> from kartothek_cube.core.stores.open import open_store
+    >>> from kartothek_cube import open_store
     >>> store = open_store("hmemory://")
     >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
     >>> _ = build_cube(sales, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
@@ -162,7 +162,7 @@ def read_table_arrow(
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.cube import Cube, build_cube
-    >>> from kartothek_cube.core.stores.open import open_store
+    >>> from kartothek_cube import open_store
     >>> store = open_store("hmemory://")
     >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
     >>> _ = build_cube(sales, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)

@@ -79,9 +79,9 @@ class StagedPartitions:
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from kartothek_cube.core.dataset.write import write_single_partition
-    >>> from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
-    >>> from kartothek_cube.core.stores.open import open_store
+    >>> from kartothek_cube.api.dataset import write_single_partition
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> from kartothek_cube import open_store
     >>> store = open_store("hmemory://")
     >>> sales = [pa.table({"WEEK": [week], "UNITS": [3 * week]}) for week in (1, 2, 3)]
     >>> _ = store_dataframes_as_dataset(store, "sales", sales[:1], partition_on="WEEK")
@@ -286,7 +286,7 @@ def store_dataframes_as_dataset(
     Examples
     --------
     >>> import pandas as pd
-    >>> from kartothek_cube.core.stores.open import open_store
+    >>> from kartothek_cube import open_store
     >>> store = open_store("hmemory://")
     >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "DE", "FR"], "UNITS": [3, 4, 5]})
     >>> dataset = store_dataframes_as_dataset(store, "sales", [sales], partition_on="COUNTRY_CODE")
@@ -335,7 +335,7 @@ def store_dataframes_as_dataset__iter(
     Examples
     --------
     >>> import pandas as pd
-    >>> from kartothek_cube.core.stores.open import open_store
+    >>> from kartothek_cube import open_store
     >>> months = (pd.DataFrame({"MONTH": [month], "UNITS": [month * 10]}) for month in range(1, 4))
     >>> dataset = store_dataframes_as_dataset__iter(months, open_store("hmemory://"), "monthly")
     >>> len(dataset.partitions)
@@ -427,9 +427,9 @@ def update_dataset_from_dataframes(
     Examples
     --------
     >>> import pandas as pd
-    >>> from kartothek_cube.core.dataset.read import read_table
-    >>> from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
-    >>> from kartothek_cube.core.stores.open import open_store
+    >>> from kartothek_cube.api.dataset import read_table
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> from kartothek_cube import open_store
     >>> store = open_store("hmemory://")
     >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 5]})
     >>> _ = store_dataframes_as_dataset(store, "sales", [sales], partition_on="COUNTRY_CODE")
@@ -486,7 +486,7 @@ def update_dataset_from_dataframes__iter(
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from kartothek_cube.core.stores.open import open_store
+    >>> from kartothek_cube import open_store
     >>> days = (pa.table({"SALES_DATE": [f"2024-05-0{day}"], "UNITS": [day]}) for day in (1, 2))
     >>> dataset = update_dataset_from_dataframes__iter(days, open_store("hmemory://"), "daily")
     >>> len(dataset.partitions)
@@ -554,8 +554,8 @@ def create_empty_dataset_header(
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from kartothek_cube.core.dataset.read import read_table
-    >>> from kartothek_cube.core.stores.open import open_store
+    >>> from kartothek_cube.api.dataset import read_table
+    >>> from kartothek_cube import open_store
     >>> store = open_store("hmemory://")
     >>> schema = pa.schema([("SALES_DATE", pa.date32()), ("UNITS", pa.int64())])
     >>> create_empty_dataset_header(store, "sales", {"table": schema}).explicit_partitions
@@ -661,7 +661,7 @@ def stage_partitions(
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from kartothek_cube.core.stores.open import open_store
+    >>> from kartothek_cube import open_store
     >>> sales = pa.table({"WEEK": [1, 2], "UNITS": [3, 4]})
     >>> stage_partitions(sales, open_store("hmemory://"), "sales", partition_on="WEEK")
     StagedPartitions(uuid='sales', partitions=2, rows=2)
@@ -735,7 +735,7 @@ def commit_receipts(
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from kartothek_cube.core.stores.open import open_store
+    >>> from kartothek_cube import open_store
     >>> store = open_store("hmemory://")
     >>> weeks = [pa.table({"WEEK": [week], "UNITS": [10 * week]}) for week in (1, 2)]
     >>> receipts = [stage_partitions(rows, store, "sales", partition_on="WEEK") for rows in weeks]
@@ -832,8 +832,8 @@ def write_single_partition(
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from kartothek_cube.core.dataset.write import create_empty_dataset_header
-    >>> from kartothek_cube.core.stores.open import open_store
+    >>> from kartothek_cube.api.dataset import create_empty_dataset_header
+    >>> from kartothek_cube import open_store
     >>> store = open_store("hmemory://")
     >>> schema = pa.schema([("SALES_DATE", pa.string()), ("UNITS", pa.int64())])
     >>> _ = create_empty_dataset_header(store, "sales", {"table": schema}, "SALES_DATE")
@@ -911,8 +911,8 @@ def commit_dataset(
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
-    >>> from kartothek_cube.core.stores.open import open_store
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> from kartothek_cube import open_store
     >>> store = open_store("hmemory://")
     >>> sales = [pa.table({"WEEK": [week], "UNITS": [week]}) for week in (1, 2, 3)]
     >>> _ = store_dataframes_as_dataset(store, "sales", sales[:1], partition_on="WEEK")

@@ -384,7 +384,7 @@ class Condition(Restriction):
 
     Examples
     --------
-    >>> from kartothek_cube.core.expressions.conditions import C
+    >>> from kartothek_cube import C
     >>> isinstance(C("WEEK").in_interval(10, 20), Condition)
     True
     """
@@ -475,7 +475,7 @@ class SimpleCondition(Condition):
 
     Examples
     --------
-    >>> from kartothek_cube.core.expressions.conditions import C
+    >>> from kartothek_cube import C
     >>> condition = C("WEEK") >= 10
     >>> condition.column, condition.OP, condition.value
     ('WEEK', '>=', 10)
@@ -524,7 +524,7 @@ class Conjunction(Restriction):
 
     Examples
     --------
-    >>> from kartothek_cube.core.expressions.conditions import C
+    >>> from kartothek_cube import C
     >>> str((C("COUNTRY_CODE") == "DE") & (C("PRICE") < 2.5))
     '(COUNTRY_CODE == DE) & (PRICE < 2.5)'
     """
@@ -555,7 +555,7 @@ class Conjunction(Restriction):
 
         Examples
         --------
-        >>> from kartothek_cube.core.expressions.conditions import C
+        >>> from kartothek_cube import C
         >>> len(Conjunction.from_two(C("WEEK") > 10, C("STORE_ID") == 7).conditions)
         2
         """
@@ -622,7 +622,7 @@ class Conjunction(Restriction):
 
         Examples
         --------
-        >>> from kartothek_cube.core.expressions.conditions import C
+        >>> from kartothek_cube import C
         >>> Conjunction(C("COUNTRY_CODE").isin(["DE", "FR"])).to_jsonarray()
         [{'column': 'COUNTRY_CODE', 'value': ['DE', 'FR'], 'type': 'IsInCondition'}]
         """
@@ -639,7 +639,7 @@ class Conjunction(Restriction):
 
         Examples
         --------
-        >>> from kartothek_cube.core.expressions.conditions import C
+        >>> from kartothek_cube import C
         >>> Conjunction([C("WEEK") > 10, C("PRICE").in_interval()]).columns
         {'WEEK'}
         """
@@ -651,7 +651,7 @@ class Conjunction(Restriction):
 
         Examples
         --------
-        >>> from kartothek_cube.core.expressions.conditions import C
+        >>> from kartothek_cube import C
         >>> ((C("COUNTRY_CODE") == "DE") & (C("WEEK") < 20)).predicate
         [('COUNTRY_CODE', '==', 'DE'), ('WEEK', '<', 20)]
         """
@@ -665,7 +665,7 @@ class Conjunction(Restriction):
 
         Examples
         --------
-        >>> from kartothek_cube.core.expressions.conditions import C
+        >>> from kartothek_cube import C
         >>> Conjunction(C("BRAND") != "Acme").clauses
         (Clause(column='BRAND', op='!=', value='Acme'),)
         """
@@ -676,7 +676,7 @@ class Conjunction(Restriction):
 
         Examples
         --------
-        >>> from kartothek_cube.core.expressions.conditions import C
+        >>> from kartothek_cube import C
         >>> parts = ((C("WEEK") >= 10) & (C("PRICE") < 2.5) & (C("WEEK") < 20)).split_by_column()
         >>> {column: str(part) for column, part in parts.items()}
         {'WEEK': '(WEEK >= 10) & (WEEK < 20)', 'PRICE': '(PRICE < 2.5)'}
@@ -699,7 +699,7 @@ class Conjunction(Restriction):
 
         Examples
         --------
-        >>> from kartothek_cube.core.expressions.conditions import C
+        >>> from kartothek_cube import C
         >>> import pandas as pd
         >>> df = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR", None], "WEEK": [1, 2, 3]})
         >>> (C("COUNTRY_CODE") != "FR").filter_df(df)

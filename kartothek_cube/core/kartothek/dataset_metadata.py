@@ -547,7 +547,7 @@ class DatasetMetadata(DatasetMetadataBase):
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.cube import Cube, build_cube
-    >>> from kartothek_cube.core.stores.open import open_store
+    >>> from kartothek_cube import open_store
     >>> store = open_store("hmemory://")
     >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
     >>> dataset = build_cube(sales, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)["seed"]
@@ -1038,7 +1038,7 @@ class DatasetFactory(DatasetMetadataBase):
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.cube import Cube, build_cube
-    >>> from kartothek_cube.core.stores.open import open_store
+    >>> from kartothek_cube import open_store
     >>> store = open_store("hmemory://")
     >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
     >>> _ = build_cube(sales, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)

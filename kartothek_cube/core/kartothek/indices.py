@@ -705,7 +705,7 @@ class ExplicitSecondaryIndex(IndexBase):
 
     Examples
     --------
-    >>> from kartothek_cube.core.stores.open import open_store
+    >>> from kartothek_cube import open_store
     >>> store = open_store("hmemory://")
     >>> index = ExplicitSecondaryIndex("BRAND", {"Acme": ["DE/0", "FR/0"], "Umbra": ["FR/0"]})
     >>> stored = ExplicitSecondaryIndex("BRAND", index_storage_key=index.store(store, "sales"))
@@ -883,7 +883,7 @@ def query_labels(labels: Sequence[str], indices: Mapping[str, IndexBase], /, **v
 
     Examples
     --------
-    >>> from kartothek_cube.core.kartothek.indices import ExplicitSecondaryIndex
+    >>> from kartothek_cube.api.dataset import ExplicitSecondaryIndex
     >>> brands = ExplicitSecondaryIndex("BRAND", {"Acme": ["DE/0", "FR/0"], "Umbra": ["FR/0"]})
     >>> query_labels(["FR/0", "DE/0", "NL/0"], {"BRAND": brands}, BRAND="Acme")
     ['FR/0', 'DE/0']
@@ -946,7 +946,7 @@ def indices_as_frame(
 
     Examples
     --------
-    >>> from kartothek_cube.core.kartothek.indices import ExplicitSecondaryIndex
+    >>> from kartothek_cube.api.dataset import ExplicitSecondaryIndex
     >>> brands = ExplicitSecondaryIndex("BRAND", {"Acme": ["DE/0", "FR/0"], "Umbra": ["FR/0"]})
     >>> indices_as_frame(["DE/0", "FR/0", "NL/0"], {"BRAND": brands}).fillna("-")
                BRAND

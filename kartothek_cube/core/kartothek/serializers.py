@@ -426,7 +426,7 @@ class DataFrameSerializer(ABC):
         Examples
         --------
         >>> import pandas as pd
-        >>> from kartothek_cube.core.stores.open import open_store
+        >>> from kartothek_cube import open_store
         >>> store = open_store("hmemory://")
         >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "UNITS": [3, 4]})
         >>> key = ParquetSerializer().store(store, "sales", sales)
