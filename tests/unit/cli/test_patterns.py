@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kartothek_cube.cli.context import Failure
-from kartothek_cube.cli.options import chosen
+from kartothek_cube.cli.options import select_names
 
 NAMES = ["enrich", "enrich_cl", "seed", "un"]
 
@@ -25,7 +25,7 @@ NAMES = ["enrich", "enrich_cl", "seed", "un"]
     ],
 )
 def test_globs_choose(include, exclude, expected):  # cube 248, 250
-    assert chosen(NAMES, include, exclude) == expected
+    assert select_names(NAMES, include, exclude) == expected
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_globs_choose(include, exclude, expected):  # cube 248, 250
 )
 def test_a_pattern_that_matches_nothing_is_named(include, exclude, part):  # cube 249
     with pytest.raises(Failure) as failure:
-        chosen(NAMES, include, exclude)
+        select_names(NAMES, include, exclude)
     assert (
         failure.value.message == f"Could not find dataset {part or repr(part)}, known datasets are {', '.join(NAMES)}"
     )

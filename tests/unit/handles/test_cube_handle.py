@@ -47,7 +47,7 @@ CALLS = {
     "tag": "tag_cube",
 }
 # What a handle does without: serializers, clocks, and what a frame of its own is returned for.
-LEFT_OUT = {"cube", "uuid_prefix", "store", "df_serializer", "now", "rows"}
+LEFT_OUT = {"executor", "cube", "uuid_prefix", "store", "df_serializer", "now", "rows"}
 NOT_THERE = {"query": {"partition_by", "changed_since"}, "report": {"deep"}}
 NOT_THERE |= {method: {"on_conflict"} for method in ("build", "extend")}
 
