@@ -251,6 +251,13 @@ UNUSED_BY_READS = {
 }
 
 
+def test_a_command_starts_without_arrow():
+    pytest.importorskip("click", reason="not installed: click")
+    names = (name for name in MODULES if name.startswith("kartothek_cube.cli.commands."))
+    loaded = modules_after(f"import {', '.join(names)}")
+    assert loaded & {"numpy", "pyarrow", "pandas", "duckdb", "prompt_toolkit"} == set()
+
+
 def test_all_verbs_together_load_no_heavy_library():
     statement = "; ".join(f"from {name} import *" for name in API)
     assert modules_after(f"{statement}; import kartothek_cube.spark") & WITHOUT == set()

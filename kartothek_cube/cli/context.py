@@ -5,6 +5,7 @@ In order:
 - errors: one line, and an exit status for scripts
 - store, cube, threads and progress bar
 - completion of cubes, stores, datasets and columns; errors lead to no suggestions
+- commits by the beginning of their ids, and errors about unknown names
 """
 
 from __future__ import annotations
@@ -437,6 +438,9 @@ complete_dataset = _offering(lambda ctx: _cube(ctx).datasets)
 complete_datasets = _offering(lambda ctx: _cube(ctx).datasets, several=True)
 complete_stores = _offering(lambda ctx: store_names(session_of(ctx.find_root().params).skv))
 complete_files, complete_directories = _paths("file"), _paths("dir")
+
+
+# --- commits by the beginning of their ids --------------------------------------------------------
 
 
 _SHORTEST = 4

@@ -12,12 +12,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from types import FrameType
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeDeprecationWarning
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _BOOLEANS = dict.fromkeys(("0", "f", "n", "false", "no"), False) | dict.fromkeys(("1", "t", "y", "true", "yes"), True)
 
@@ -114,12 +114,22 @@ def get_str_to_python_converter(pa_type: pa.DataType) -> Callable[[str], Any]:
 
     Examples
     --------
+    >>> import pyarrow as pa
     >>> get_str_to_python_converter(pa.int32())("42")
     42
     >>> get_str_to_python_converter(pa.string())("'New York'")
     'New York'
     """
-    for has_type, parse in _PARSERS:
+    import pyarrow.types as pt  # commands that import this module for its texts start without Arrow
+
+    parsers: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]], ...] = (
+        (pt.is_boolean, _parse_bool),
+        (pt.is_floating, float),
+        (pt.is_integer, int),
+        (pt.is_string, _parse_string),
+        (pt.is_timestamp, _parse_timestamp),
+    )
+    for has_type, parse in parsers:
         if has_type(pa_type):
             return parse
     raise InvalidInput(f"Cannot handle type {pa_type}")
@@ -141,15 +151,6 @@ def _parse_timestamp(text: str) -> Any:
     import pandas as pd
 
     return pd.Timestamp(text)
-
-
-_PARSERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]], ...] = (
-    (pa.types.is_boolean, _parse_bool),
-    (pa.types.is_floating, float),
-    (pa.types.is_integer, int),
-    (pa.types.is_string, _parse_string),
-    (pa.types.is_timestamp, _parse_timestamp),
-)
 
 
 def as_list(value: object, argument: str) -> list[Any]:
@@ -180,9 +181,13 @@ def check_flag(value: object, argument: str) -> bool:
         If it is anything else.
     """
     # Truth values are not accepted: `"no"` is true, and a misplaced argument would pass unnoticed.
-    if not isinstance(value, (bool, np.bool_)):
+    if not isinstance(value, bool):
+        import numpy as np
+
+        if isinstance(value, np.bool_):
+            return bool(value)
         raise InvalidType(f"The argument {argument} is True or False, not {value!r}.")
-    return bool(value)
+    return value
 
 
 def warn_deprecated(what: str, *, use: str, removal: str) -> None:

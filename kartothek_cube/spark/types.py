@@ -388,7 +388,7 @@ def _matches(clause: Clause, data_type: pa.DataType) -> Column:
         return ~missing if clause.op in (">", ">=") else F.lit(False)
     if not place.exact and clause.op == "==":
         return F.lit(False)
-    # As in `core.expressions.evaluate`: the greatest value below the constant stands in.
+    # As in `core.expressions.predicates`: the greatest value below the constant stands in.
     op = clause.op if place.exact else "<=" if clause.op in ("<", "<=") else ">"
     if is_floating:
         return _compared(column, op, place.floor)
