@@ -101,6 +101,7 @@ DOORS = {
     "cli.app",
     "cli.demo_data",
     "cli.prompt",
+    "cube.verbs.write",
     "spark",
     "spark.datasource",
     "spark.datasource.source",

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from kartothek_cube.core.arguments import converter_str, converter_str_set_optional, did_you_mean, join_names
 from kartothek_cube.core.metadata.commit_log import Commit
-from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX
+from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX, document_key
 from kartothek_cube.core.metadata.snapshot import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_KEY_IS_SEED,
@@ -50,6 +50,7 @@ from kartothek_cube.cube.cube import (
     require_cube,
 )
 from kartothek_cube.errors import (
+    AlreadyExists,
     DatasetNotFound,
     HistoryUnavailable,
     InvalidInput,
@@ -203,6 +204,30 @@ def _check_found(members: Collection[str], only: Iterable[str] | str | None, as_
     if missing:
         when = "" if as_of is None else f" as of {as_of}"
         raise InvalidInput(f"Could not find the following requested datasets{when}: {', '.join(missing)}")
+
+
+def existing_for_build(cube: Cube, store: Store) -> dict[str, Snapshot]:
+    """The datasets that a build would replace; an error if one of them cannot be read."""
+
+    def is_broken(name: str) -> bool:
+        try:
+            return load_snapshot(store, cube.ktk_dataset_uuid(name)) is None
+        except DatasetNotFound:
+            return False  # no reader sees it: the write that was to make it has not committed
+        except KeyNotFound:
+            return True
+
+    # What cannot be read cannot be replaced: the commit compares the stored state.
+    ids = dataset_ids(cube.uuid_prefix, store)
+    existing = load_named(cube.uuid_prefix, store, ids, skip_broken=True)
+    broken = sorted(i for i in ids - set(existing) if is_broken(i))
+    if broken:
+        keys = ", ".join(document_key(cube.ktk_dataset_uuid(i)) for i in broken)
+        raise AlreadyExists(
+            f"Dataset {', '.join(broken)} already exists, but its schema file is missing, "
+            f"so that it cannot be replaced. Restore it, or remove {keys}."
+        )
+    return existing
 
 
 def load_states(

@@ -33,7 +33,7 @@ from kartothek_cube.cube.members import cube_and_store
 from kartothek_cube.cube.verbs.cells import delete_cube
 from kartothek_cube.cube.verbs.copy import copy_cube
 from kartothek_cube.cube.verbs.maintain import cleanup_cube, collect_stats, compact_cube
-from kartothek_cube.cube.verbs.write import remove_from_members
+from kartothek_cube.cube.write.commit import remove_from_members
 from kartothek_cube.spark.session import session_by_keyword
 from kartothek_cube.spark.tasks import SparkExecutor, spark_executor
 from kartothek_cube.typing import (
@@ -293,9 +293,9 @@ def remove_partitions_spark(
     del spark, parallelism
     with operation("remove_partitions_spark", options, cube=cube):
         cube, opened = cube_and_store(cube, store)
-        return remove_from_members(
-            cube, opened, conditions, ktk_cube_dataset_ids, metadata, on_conflict, parse_txn(txn)
-        )
+        selection = conditions, ktk_cube_dataset_ids
+        landed = remove_from_members(cube, opened, *selection, metadata, on_conflict, parse_txn(txn))
+        return DatasetMetadata.of_each(landed)
 
 
 def _open_dataset(

@@ -31,7 +31,7 @@ from pyspark.sql import types as st
 from kartothek_cube.core.arguments import check_flag
 from kartothek_cube.core.arrow.keys import Spill, group_starts, pack, pack_one, sorted_table, stable_order
 from kartothek_cube.core.arrow.types import ordered
-from kartothek_cube.core.commit.dataset_write import stage_prepared
+from kartothek_cube.core.metadata.document import dataset_schema
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.runtime.options import current_options, options
 from kartothek_cube.core.runtime.telemetry import record
@@ -39,16 +39,17 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.core.write.input_rows import InputPartition
 from kartothek_cube.core.write.layout import DatasetLayout
-from kartothek_cube.core.write.prepare import DerivedColumn, Schemas, WriteRequest, check_final, prepare
-from kartothek_cube.core.write.stage import (
+from kartothek_cube.core.write.prepare import (
+    DerivedColumn,
     PartitionRows,
-    Receipt,
+    Schemas,
     StageRequest,
-    bounded_groups,
-    dataset_schema,
-    stage_stream,
+    WriteRequest,
+    check_final,
+    prepare,
 )
-from kartothek_cube.cube.write.plan import DatasetWrite, check_no_null_cells, check_repeated, prepare_parts
+from kartothek_cube.core.write.stage import Receipt, bounded_groups, stage_prepared, stage_stream
+from kartothek_cube.cube.write.plan import MemberWrite, check_no_null_cells, check_repeated, prepare_parts
 from kartothek_cube.cube.write.stage import stage_table
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KartothekCubeError, UnknownColumn, Unsupported
 from kartothek_cube.spark.tasks import (
@@ -131,7 +132,7 @@ def stored_schema(rows: Rows) -> pa.Schema:
 class CubeRows:
     """Rows of a dataset of a cube, without nulls in keys and without duplicate cells."""
 
-    write: DatasetWrite
+    write: MemberWrite
 
     @property
     def id(self) -> str:

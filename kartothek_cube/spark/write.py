@@ -18,24 +18,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kartothek_cube.core.arguments import as_list, check_flag, converter_str, converter_str_set_optional
+from kartothek_cube.core.arguments import as_list, check_flag, converter_str
 from kartothek_cube.core.arrow.keys import pack_one, stable_order
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
-from kartothek_cube.core.commit.commit import check_store_can_commit
-from kartothek_cube.core.commit.dataset_write import (
-    CommitOptions,
-    StagedWrite,
-    commit_staged,
-    metadata_arguments,
-    skipped,
-    stage_prepared,
-    update_options,
-)
+from kartothek_cube.core.commit.dataset_write import DatasetWrite
 from kartothek_cube.core.dataset.reference import DatasetRef, target_of
 from kartothek_cube.core.dataset.rows import run_rows
 from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
-from kartothek_cube.core.metadata.commit_log import parse_txn
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.rows.edits import (
@@ -67,25 +57,22 @@ from kartothek_cube.core.rows.run import RowsPlan, StagedRows, new_rows_request,
 from kartothek_cube.core.runtime.executor import Executor, map_in_threads
 from kartothek_cube.core.runtime.options import Overrides, current_options
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
-from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.stores.contract import Store, check_store_can_commit
 from kartothek_cube.core.stores.open import open_instrumented, open_store, store_factory
 from kartothek_cube.core.write.input_rows import InputPartition
 from kartothek_cube.core.write.layout import NO_LAYOUT
 from kartothek_cube.core.write.plan import plan_dataset_update, plan_new
 from kartothek_cube.core.write.prepare import WriteRequest, derived_in, prepare
+from kartothek_cube.core.write.stage import StagedWrite, stage_prepared
 from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.members import cube_and_store, load_cube
-from kartothek_cube.cube.verbs.write import existing_for_build
+from kartothek_cube.cube.members import cube_and_store
 from kartothek_cube.cube.write.commit import commit_cube_write
 from kartothek_cube.cube.write.plan import (
     CubeWrite,
     check_duplicates,
-    plan_append,
-    plan_build,
-    plan_extend,
-    plan_update,
 )
+from kartothek_cube.cube.write.stage import begin_append, begin_build, begin_extension, begin_update
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 from kartothek_cube.spark.session import cores, session_by_keyword, session_of, shown
 from kartothek_cube.spark.stage import (
@@ -228,12 +215,9 @@ def build_cube_from_spark(
     """
     with operation("build_cube_from_spark", options, cube=cube):
         job = _job(data, require_cube(cube), store, timestamps, spark, parallelism)
-        existing = existing_for_build(cube, job.store)
-        rule, number = check_on_conflict(on_conflict), parse_txn(txn)
-        write = plan_build(
-            cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer, on_conflict=rule, txn=number
-        )
-        return _run("build", job, write, shuffle, num_buckets, bucket_by)
+        arguments = metadata, overwrite, partition_on, df_serializer, on_conflict, txn
+        plan = begin_build(cube, job.store, job.schemas, *arguments)
+        return _run("build", job, plan(job.schemas), shuffle, num_buckets, bucket_by)
 
 
 @session_by_keyword
@@ -276,11 +260,9 @@ def extend_cube_from_spark(
     with operation("extend_cube_from_spark", options, cube=cube):
         cube, _ = cube_and_store(cube, store)
         job = _job(data, cube, store, timestamps, spark, parallelism)
-        existing, rule, number = load_cube(cube, job.store), check_on_conflict(on_conflict), parse_txn(txn)
-        write = plan_extend(
-            cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer, on_conflict=rule, txn=number
-        )
-        return _run("extend", job, write, shuffle, num_buckets, bucket_by)
+        arguments = metadata, overwrite, partition_on, df_serializer, on_conflict, txn
+        plan = begin_extension(cube, job.store, job.schemas, *arguments)
+        return _run("extend", job, plan(job.schemas), shuffle, num_buckets, bucket_by)
 
 
 @session_by_keyword
@@ -319,8 +301,8 @@ def append_to_cube_from_spark(
     with operation("append_to_cube_from_spark", options, cube=cube):
         cube, _ = cube_and_store(cube, store)
         job = _job(data, cube, store, timestamps, spark, parallelism)
-        write = plan_append(cube, job.schemas, load_cube(cube, job.store), metadata, df_serializer, txn=parse_txn(txn))
-        return _run("append to", job, write, shuffle, num_buckets, bucket_by)
+        plan = begin_append(cube, job.store, metadata, df_serializer, txn)
+        return _run("append to", job, plan(job.schemas), shuffle, num_buckets, bucket_by)
 
 
 @session_by_keyword
@@ -363,20 +345,9 @@ def update_cube_from_spark(
     with operation("update_cube_from_spark", options, cube=cube):
         cube, _ = cube_and_store(cube, store)
         job = _job(data, cube, store, timestamps, spark, parallelism)
-        names = converter_str_set_optional(ktk_cube_dataset_ids)
-        existing, rule, number = load_cube(cube, job.store), check_on_conflict(on_conflict), parse_txn(txn)
-        write = plan_update(
-            cube,
-            job.schemas,
-            existing,
-            remove_conditions,
-            None if names is None else sorted(names),
-            metadata,
-            df_serializer,
-            on_conflict=rule,
-            txn=number,
-        )
-        return _run("update", job, write, shuffle, num_buckets, bucket_by)
+        selection = remove_conditions, ktk_cube_dataset_ids
+        plan = begin_update(cube, job.store, *selection, metadata, df_serializer, on_conflict, txn)
+        return _run("update", job, plan(job.schemas), shuffle, num_buckets, bucket_by)
 
 
 def _job(
@@ -429,8 +400,7 @@ def _run(
     for name, files in receipts.items():
         if not layout.keeps_cells_together(rows[name]):
             check_duplicates(job.store, write.datasets[name], files, "the rows of two tasks")
-    committed = commit_cube_write(job.store, write, receipts)
-    return {i: DatasetMetadata.of(snapshot) for i, snapshot in committed.items()}
+    return DatasetMetadata.of_each(commit_cube_write(job.store, write, receipts))
 
 
 # --- datasets -------------------------------------------------------------------------------------
@@ -575,13 +545,14 @@ def store_dataset_from_spark(
         rows = _input(
             df, table, dataset_uuid, timestamps, shuffle, num_buckets, bucket_by, repartition_ratio, spark, parallelism
         )
-        rules = CommitOptions(on_conflict=check_on_conflict(on_conflict), txn=parse_txn(txn))
         source = target_of(store, dataset_uuid, generate=True)
-        base = find_snapshot(source.store, source.uuid)
-        done = skipped(base, rules.txn)
-        if done is not None:
-            return DatasetMetadata.of(done)
+        write = DatasetWrite.begin(
+            source.store, source.uuid, metadata, metadata_merger, on_conflict, creates=True, txn=txn
+        )
+        if write.skipped is not None:
+            return DatasetMetadata.of(write.skipped)
         # A replaced dataset keeps its encoding.
+        base = write.base
         encoding = "json" if base is None or not base.key.endswith(".zstd") else "msgpack"
         request = plan_new(
             source.uuid,
@@ -593,8 +564,7 @@ def store_dataset_from_spark(
             encoding,
             sort_partitions_by=sort_partitions_by,
         )
-        arguments = metadata_arguments(metadata, metadata_merger, source.uuid)
-        return source.committed(commit_staged(source.store, _staged("store", source, request, rows), arguments, rules))
+        return source.committed(write.commit(_staged("store", source, request, rows)))
 
 
 @session_by_keyword
@@ -679,12 +649,12 @@ def update_dataset_from_spark(
             df = with_derived_columns(df, derived_in(partition_on))
             rows = _input(df, table, dataset_uuid, timestamps, *shape, spark, parallelism)
         source = target_of(store, dataset_uuid, factory)
-        check_store_can_commit(source.store)
-        base = find_snapshot(source.store, source.uuid)
-        rules = update_options(delete_scope, base, on_conflict, txn)
-        done = skipped(base, rules.txn)
-        if done is not None:
-            return DatasetMetadata.of(done)
+        write = DatasetWrite.begin(
+            source.store, source.uuid, metadata, metadata_merger, on_conflict, delete_scope=delete_scope, txn=txn
+        )
+        if write.skipped is not None:
+            return DatasetMetadata.of(write.skipped)
+        base = write.base
         tables = sorted(base.schemas) if base is not None else []
         if table is None:
             raise InvalidType("The parameter `table` is not optional.")
@@ -697,13 +667,12 @@ def update_dataset_from_spark(
         request = plan_dataset_update(
             source.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns
         )
-        arguments = metadata_arguments(metadata, metadata_merger, source.uuid)
         if rows is None and base is None:
             raise InvalidInput(
                 f"Cannot store empty datasets: {source.uuid!r} does not exist, and there are no rows to make it from."
             )
         staged = StagedWrite(request, (), {}, 0) if rows is None else _staged("update", source, request, rows)
-        return source.committed(commit_staged(source.store, staged, arguments, rules))
+        return source.committed(write.commit(staged))
 
 
 def _input(
@@ -730,7 +699,6 @@ def _input(
 
 def _staged(verb: str, source: DatasetRef, request: WriteRequest, given: _Input) -> StagedWrite:
     """Check the columns, and stage all rows in one Spark job."""
-    check_store_can_commit(source.store)
     columns = frame_schema(given.frame.schema, request.uuid, given.timestamps)
     if request.sorts_as_recorded and not set(request.sort_columns) <= set(columns.names):
         request = replace(request, sort_columns=())

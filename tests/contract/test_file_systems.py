@@ -15,9 +15,8 @@ import pytest
 from pyarrow import fs as arrow_fs
 
 from kartothek_cube import Cube, append_to_cube, build_cube, query_cube
-from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.runtime.options import options
-from kartothek_cube.core.stores.contract import Capabilities, InstrumentedStore, ReadOnlyView
+from kartothek_cube.core.stores.contract import Capabilities, InstrumentedStore, ReadOnlyView, check_store_can_commit
 from kartothek_cube.core.stores.file_system import FileSystemStore, FsspecFiles, is_file_system
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.open import open_store, store_factory

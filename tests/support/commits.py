@@ -14,11 +14,12 @@ from kartothek_cube.core.arrow.types import ordered
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import _CommitQueues, _queues, commit_change
 from kartothek_cube.core.io.formats import ParquetFormat
+from kartothek_cube.core.metadata.document import dataset_schema
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, document_key, new_id, schema_key
 from kartothek_cube.core.metadata.snapshot import common_metadata_bytes
 from kartothek_cube.core.snapshots.loader import find_snapshot
-from kartothek_cube.core.write.prepare import split_rows
-from kartothek_cube.core.write.stage import Receipt, StageRequest, dataset_schema, stage_parts
+from kartothek_cube.core.write.prepare import StageRequest, split_rows
+from kartothek_cube.core.write.stage import Receipt, stage_parts
 from tests.caches import forget
 
 if TYPE_CHECKING:

@@ -157,7 +157,7 @@ def _existing(session: Session, target: Store) -> frozenset[str]:
 
 def _check(loaded: LoadedCube, target: Store, plan: Plan, *, overwrite: bool, dry_run: bool) -> None:
     """Raise for a copy that cannot succeed, before it deletes anything."""
-    from kartothek_cube.core.commit.commit import check_store_can_commit
+    from kartothek_cube.core.stores.contract import check_store_can_commit
     from kartothek_cube.cube.verbs.copy import check_other_store, plan_cube_copy
     from kartothek_cube.errors import InvalidInput, KartothekCubeError
 

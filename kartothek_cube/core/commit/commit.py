@@ -54,14 +54,12 @@ from kartothek_cube.core.snapshots.loader import (
     with_indices,
 )
 from kartothek_cube.core.snapshots.statistics import written_reference
-from kartothek_cube.core.stores.contract import Store, VersionMismatch
+from kartothek_cube.core.stores.contract import Store, VersionMismatch, check_store_can_commit
 from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.errors import (
-    AtomicityRequired,
     CommitOutcomeUnknown,
     ForeignWriterWarning,
     KeyNotFound,
-    ReadOnlyStore,
     StagedFilesLost,
 )
 
@@ -306,19 +304,6 @@ _warned: set[tuple[object, ...]] = set()
 
 class CommitLost(Exception):
     """Another commit won the compare-and-swap. This one is certainly not visible."""
-
-
-def check_store_can_commit(store: Store) -> None:
-    """Refuse a store that is read-only or cannot compare and swap."""
-    if not store.capabilities.writable:
-        raise ReadOnlyStore(f"The store {store.name} cannot be written to.")
-    if not store.capabilities.conditional_put and current_options().require_atomic:
-        parts = (
-            f"The store {store.name} cannot put a document on condition, so two writers could overwrite each other.",
-            store.way_to_commit,
-            "If there is certainly one writer, say options(require_atomic=False).",
-        )
-        raise AtomicityRequired(" ".join(filter(None, parts)))
 
 
 def prepare_commit(store: Store, change: Change, base: Snapshot | None) -> PreparedCommit | None:

@@ -1,131 +1,46 @@
-"""A write to one dataset: stage rows, merge the metadata, commit."""
+"""A write to one dataset: its begin, its metadata, its commit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import chain, count
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import as_list
 from kartothek_cube.core.commit.change import Change, OnConflict, check_on_conflict
-from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
+from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.metadata.commit_log import Txn, is_applied, parse_txn
 from kartothek_cube.core.metadata.document import check_user_metadata
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
-from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.options import Phase, current_options
-from kartothek_cube.core.snapshots.loader import with_indices
-from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.input_rows import as_items, elements_in, is_lazy, repeated
+from kartothek_cube.core.runtime.options import current_options
+from kartothek_cube.core.snapshots.loader import find_snapshot, with_indices
+from kartothek_cube.core.stores.contract import Store, check_store_can_commit
 from kartothek_cube.core.write.layout import Scope, labels_in_scope, parse_scope
-from kartothek_cube.core.write.plan import with_index_values
-from kartothek_cube.core.write.prepare import PreparedRows, Schemas, WriteRequest, check_final
-from kartothek_cube.core.write.stage import Drained, Receipt, stage_parts
-from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType
+from kartothek_cube.core.write.stage import StagedWrite
+from kartothek_cube.errors import CommitConflict, InvalidType
 
 Merger = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataArguments:
-    """The arguments ``metadata`` (a dict or a callable that makes one) and ``metadata_merger``."""
-
-    metadata: Any = None
-    merger: Merger | None = None
-
-
-def metadata_arguments(metadata: object, merger: Any, uuid: str) -> MetadataArguments:
-    """Both arguments, checked as far as possible before the rows are read."""
-    if merger is not None and not callable(merger):
-        raise InvalidType(
-            f"metadata_merger for dataset {uuid!r} is called with a list of dicts and returns one; "
-            f"{type(merger).__name__} cannot be called."
-        )
-    if not callable(metadata):
-        user_metadata(metadata, uuid)
-    return MetadataArguments(metadata, merger)
-
-
-@dataclass(frozen=True, slots=True)
-class StagedWrite:
-    """Staged rows of one write.
+class DatasetWrite:
+    """A write that has begun: where it starts from, and what its commit does beside adding rows.
 
     Attributes
     ----------
-    request : WriteRequest
-        The request, completed from the data.
-    receipts : tuple of Receipt
-        The staged files.
-    schemas : Mapping[str, pyarrow.Schema]
-        The schema of each table.
-    items : int
-        The number of items that the data had.
-    """
-
-    request: WriteRequest
-    receipts: tuple[Receipt, ...]
-    schemas: Mapping[str, pa.Schema]
-    items: int
-
-
-def stage_data(store: Store, request: WriteRequest, data: Any) -> StagedWrite:
-    """Check and stage all rows.
-
-    Rows in memory are checked before the first file is written, those of a stream as they come.
-    """
-    check_store_can_commit(store)
-    items, numbers = as_items(data), count()
-    schemas = Schemas(request)
-    partitions = chain.from_iterable(elements_in(item, request.uuid) for item, _ in zip(items, numbers, strict=False))
-    prepared: Iterable[PreparedRows] = schemas.prepared(partitions)
-    if not is_lazy(items):
-        checked = list(prepared)
-        if twice := repeated(label for rows in checked if not rows.fresh for label in rows.labels):
-            raise InvalidInput(f"The labels {twice} are duplicated. Nothing was written to dataset {request.uuid!r}.")
-        check_final(schemas.request, schemas.tables)
-        prepared = Drained(checked)
-    phase = Phase("write", "partitions")
-    # `schemas.request` changes: an element of a stream may bring another index.
-    staged = map_in_threads(
-        lambda rows: stage_prepared(store, schemas.request, rows),
-        prepared,
-        weight=lambda rows: rows.nbytes,
-        phase=phase,
-    )
-    receipts = tuple(chain.from_iterable(staged))
-    check_final(schemas.request, schemas.tables)
-    if schemas.request != request:
-        # Files of a stream may have been staged before an element brought another index.
-        receipts = tuple(map_in_threads(lambda receipt: with_index_values(store, schemas.request, receipt), receipts))
-    return StagedWrite(schemas.request, receipts, schemas.tables, next(numbers))
-
-
-def stage_prepared(store: Store, request: WriteRequest, rows: PreparedRows) -> list[Receipt]:
-    """Write the files of one input partition."""
-    receipts = []
-    for table, parts in rows.parts.items():
-        # All tables of a partition have its label, so that they cannot be cut at different rows.
-        staging = request.stage_request(table, rows.fresh, may_cut=len(rows.parts) == 1)
-        receipts += stage_parts(store, staging, parts, rows.schemas[table])
-    return receipts
-
-
-@dataclass(frozen=True, slots=True)
-class CommitOptions:
-    """Which partitions a commit removes, and which other commits it tolerates.
-
-    Attributes
-    ----------
+    base : Snapshot | None
+        The dataset when the write began. Later commits of others may be conflicts.
+    metadata, merger
+        The arguments ``metadata`` and ``metadata_merger``.
     delete_scope : tuple
-        The argument of the verb.
+        The argument of that name, which selects the partitions to remove.
     scope : Scope
-        The argument, parsed for the state before.
+        The same, parsed for the base.
     on_conflict : {"raise", "reapply"}
         What to do if another commit changed what this one removes or replaces.
     creates : bool
@@ -134,64 +49,92 @@ class CommitOptions:
         The number of the write.
     """
 
+    store: Store
+    uuid: str
+    base: Snapshot | None
+    metadata: Any = None
+    merger: Merger | None = None
     delete_scope: tuple[Any, ...] = ()
     scope: Scope = ()
     on_conflict: OnConflict = "raise"
-    creates: bool = True
+    creates: bool = False
     txn: Txn | None = None
+
+    @classmethod
+    def begin(
+        cls,
+        store: Store,
+        uuid: str,
+        metadata: object = None,
+        merger: Any = None,
+        on_conflict: object = "raise",
+        *,
+        delete_scope: object = None,
+        creates: bool = False,
+        txn: object = None,
+    ) -> Self:
+        """Read the present state and check the arguments, before any row is looked at."""
+        # First: a store that cannot commit would keep the files as garbage.
+        check_store_can_commit(store)
+        mode, number = check_on_conflict(on_conflict), parse_txn(txn)
+        if merger is not None and not callable(merger):
+            raise InvalidType(
+                f"metadata_merger for dataset {uuid!r} is called with a list of dicts and returns one; "
+                f"{type(merger).__name__} cannot be called."
+            )
+        if not callable(metadata):
+            user_metadata(metadata, uuid)
+        begun = cls(store, uuid, find_snapshot(store, uuid), metadata, merger, (), (), mode, creates, number)
+        return begun.removing(as_list(delete_scope, "delete_scope"))
+
+    def removing(self, delete_scope: Sequence[Any]) -> Self:
+        """The write, also removing the partitions in a scope."""
+        # A scope was made for a state, so no other writer may create the dataset meanwhile.
+        creates, scope = self.creates or bool(delete_scope), parse_scope(list(delete_scope), self.base)
+        return replace(self, delete_scope=tuple(delete_scope), scope=scope, creates=creates)
+
+    @property
+    def skipped(self) -> Snapshot | None:
+        """The dataset as it is, if a write with this number was applied; else None."""
+        if self.base is None or not is_applied(self.txn, self.base.document.metadata):
+            return None
+        return replace(self.base, result=CommitResult(new_id(), 1, skipped=True))
 
     def labels(self, state: Snapshot) -> pa.Array:
         """The labels to be removed from any state of the dataset."""
         return labels_in_scope(state, parse_scope(list(self.delete_scope), state))
 
+    def commit(self, staged: StagedWrite) -> Snapshot:
+        """Commit the staged rows, and the removal of the partitions in the scope."""
+        request = staged.request
+        # A callable is called once, however often the commit is tried.
+        given = user_metadata(self.metadata, self.uuid)
 
-def update_options(
-    delete_scope: object, base: Snapshot | None, on_conflict: object, txn: object = None
-) -> CommitOptions:
-    """The options of a write that adds to a dataset, from checked arguments."""
-    scopes = as_list(delete_scope, "delete_scope")
-    scope, mode = parse_scope(scopes, base), check_on_conflict(on_conflict)
-    # A scope was made for a state, so no other writer may create the dataset meanwhile.
-    return CommitOptions(tuple(scopes), scope, mode, creates=bool(scopes), txn=parse_txn(txn))
+        def merge(state: Snapshot | None) -> tuple[dict[str, Any], frozenset[str]]:
+            start = None if request.replace else state
+            return merge_metadata(start, given, self.merger, len(staged.receipts), self.uuid)
 
-
-def commit_staged(store: Store, staged: StagedWrite, arguments: MetadataArguments, options: CommitOptions) -> Snapshot:
-    """Commit the staged rows, and the removal of the partitions in the scope."""
-    request = staged.request
-    # A callable is called once, however often the commit is tried.
-    arguments = replace(arguments, metadata=user_metadata(arguments.metadata, request.uuid))
-
-    def merge(state: Snapshot | None) -> tuple[dict[str, Any], frozenset[str]]:
-        return merge_metadata(None if request.replace else state, arguments, len(staged.receipts), request.uuid)
-
-    values, forgotten = merge(request.base)
-    change = Change(
-        request.uuid,
-        staged.receipts,
-        staged.schemas,
-        request.partition_on,
-        request.index_columns,
-        metadata=values,
-        forgotten=forgotten,
-        removed=removed_labels(store, request.base, options.scope),
-        scope=options.labels if options.scope else None,
-        merge=None if arguments.merger is None else merge,
-        replace=request.replace,
-        creates=options.creates,
-        add_columns=request.add_columns,
-        msgpack=request.msgpack,
-        on_conflict=options.on_conflict,
-        txn=options.txn,
-        records=request.records(staged.schemas),
-    )
-    return commit_change(store, change, request.base)
-
-
-def skipped(base: Snapshot | None, txn: Txn | None) -> Snapshot | None:
-    """The dataset as it is, if a write with this number was applied; else None."""
-    if base is None or not is_applied(txn, base.document.metadata):
-        return None
-    return replace(base, result=CommitResult(new_id(), 1, skipped=True))
+        values, forgotten = merge(self.base)
+        change = Change(
+            self.uuid,
+            staged.receipts,
+            staged.schemas,
+            request.partition_on,
+            request.index_columns,
+            metadata=values,
+            forgotten=forgotten,
+            removed=removed_labels(self.store, self.base, self.scope),
+            scope=self.labels if self.scope else None,
+            merge=None if self.merger is None else merge,
+            replace=request.replace,
+            creates=self.creates,
+            add_columns=request.add_columns,
+            msgpack=request.msgpack,
+            on_conflict=self.on_conflict,
+            txn=self.txn,
+            records=request.records(staged.schemas),
+        )
+        return commit_change(self.store, change, self.base)
 
 
 def removed_labels(store: Store, base: Snapshot | None, scope: Scope) -> pa.Array:
@@ -203,20 +146,19 @@ def removed_labels(store: Store, base: Snapshot | None, scope: Scope) -> pa.Arra
 
 
 def merge_metadata(
-    start: Snapshot | None, arguments: MetadataArguments, partitions: int, uuid: str
+    start: Snapshot | None, given: Mapping[str, Any], merger: Merger | None, partitions: int, uuid: str
 ) -> tuple[dict[str, Any], frozenset[str]]:
     """The user metadata to be set, and the names to be removed."""
     current = dict(start.document.user_metadata) if start is not None else {}
     merged = current
-    if arguments.merger is not None:
+    if merger is not None:
         # As in kartothek: the present metadata and one empty dict per new partition. Names that the
         # merger leaves out are removed.
-        merged = arguments.merger([deepcopy(current), *({} for _ in range(partitions))])
+        merged = merger([deepcopy(current), *({} for _ in range(partitions))])
         if not isinstance(merged, dict):
             raise InvalidType(
                 f"The metadata_merger for dataset {uuid!r} should return a dict but returned {type(merged).__name__}."
             )
-    given = user_metadata(arguments.metadata, uuid)
     after = {**merged, **given}
     # The argument is set even where the value is the same: another commit may be changing it.
     changed = {k: v for k, v in after.items() if k in given or k not in current or current[k] is not v}

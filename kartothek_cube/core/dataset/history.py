@@ -16,7 +16,7 @@ from kartothek_cube.core.arrow.difference import Difference, DifferenceBuffer, c
 from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.arrow.pandas import to_frame
 from kartothek_cube.core.commit.change import Change, UndoPlan, check_undoable, old_places, restored_metadata
-from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
+from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.expressions.predicates import columns_of, parse_predicates
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
@@ -59,7 +59,7 @@ from kartothek_cube.core.snapshots.time_travel import (
     states,
     tag_state,
 )
-from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.contract import Store, check_store_can_commit
 from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.errors import (
     CommitConflict,

@@ -26,7 +26,7 @@ from kartothek_cube.core.arrow.bounds import columns_with_bounds, has_bounds
 from kartothek_cube.core.arrow.keys import group_starts, pack_one
 from kartothek_cube.core.arrow.pandas import to_frame
 from kartothek_cube.core.commit.change import Change
-from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
+from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.expressions.predicates import parse_predicates
@@ -63,7 +63,7 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import FilePlan, ScanTask, checked_columns, labels_of, make_file_plan
 from kartothek_cube.core.snapshots.loader import Entries, built_indices, load_snapshot
 from kartothek_cube.core.snapshots.statistics import footer_statistics, load_statistics
-from kartothek_cube.core.stores.contract import Store, check_key
+from kartothek_cube.core.stores.contract import Store, check_key, check_store_can_commit
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.core.write.layout import DatasetLayout, dropped_columns, layout_of
 from kartothek_cube.core.write.plan import column_names

@@ -13,7 +13,7 @@ import pyarrow.types as pt
 from kartothek_cube.core.arguments import check_flag, did_you_mean
 from kartothek_cube.core.arrow.types import normal_type, unify
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
-from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
+from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.dataset.reference import DatasetRef, target_of
 from kartothek_cube.core.expressions.predicates import Predicates, columns_of, is_null, parse_predicates
@@ -44,7 +44,7 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import labels_of, make_file_plan
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.contract import Store, check_store_can_commit
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
 from kartothek_cube.typing import Columns, IntoItems, IntoPredicates, StoreLike
 

@@ -19,33 +19,21 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.pandas import check_names
 from kartothek_cube.core.arrow.types import check_shared_columns, ordered, stored_schema
 from kartothek_cube.core.commit.change import Change, OnConflict, check_on_conflict
-from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change, is_copy
-from kartothek_cube.core.commit.dataset_write import (
-    CommitOptions,
-    StagedWrite,
-    commit_staged,
-    metadata_arguments,
-    removed_labels,
-    skipped,
-    stage_data,
-    update_options,
-    user_metadata,
-)
+from kartothek_cube.core.commit.commit import commit_change, is_copy
+from kartothek_cube.core.commit.dataset_write import DatasetWrite, removed_labels, user_metadata
 from kartothek_cube.core.dataset.reference import target_of
 from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
 from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
-from kartothek_cube.core.metadata.commit_log import parse_txn
-from kartothek_cube.core.metadata.document import check_version
+from kartothek_cube.core.metadata.document import check_version, dataset_schema
 from kartothek_cube.core.metadata.naming import is_data_key
-from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
-from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.contract import Store, check_store_can_commit
 from kartothek_cube.core.write.input_rows import as_items, as_rows, elements_in
-from kartothek_cube.core.write.plan import plan_dataset_update, plan_new, receipts_of_files, with_index_values
+from kartothek_cube.core.write.plan import plan_dataset_update, plan_new
 from kartothek_cube.core.write.prepare import (
     Schemas,
     WriteRequest,
@@ -53,7 +41,7 @@ from kartothek_cube.core.write.prepare import (
     check_partition_columns,
     check_table_name,
 )
-from kartothek_cube.core.write.stage import Receipt, dataset_schema
+from kartothek_cube.core.write.stage import Receipt, StagedWrite, receipts_of_files, stage_data, with_index_values
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.typing import (
     Columns,
@@ -138,17 +126,16 @@ def columns_of_new_dataset(items: Sequence[StagedPartitions]) -> tuple[list[str]
     return list(next(iter(keys), ())), sorted({column for item in items for column in item.index_columns})
 
 
-def uncommitted(
-    store: Store, items: Sequence[StagedPartitions], base: Snapshot | None, rules: CommitOptions
-) -> list[StagedPartitions]:
+def uncommitted(write: DatasetWrite, items: Sequence[StagedPartitions]) -> list[StagedPartitions]:
     """Drop receipts of files that the dataset has and keeps."""
+    base = write.base
     if base is None or base.document.partitions is None:
         return list(items)
     present = base.partitions.labels
     staged_labels = pa.array([label for item in items for label in item.labels], type=pa.string())
     # A commit may remove a partition by its scope and add it again. Its repetition must do the
     # same: partitions in the scope count as new.
-    stays = pc.invert(pc.is_in(present, value_set=removed_labels(store, base, rules.scope)))
+    stays = pc.invert(pc.is_in(present, value_set=removed_labels(write.store, base, write.scope)))
     mask = pc.and_(stays, pc.is_in(present, value_set=staged_labels))
     labels = present.filter(mask).to_pylist()
     files = {
@@ -295,20 +282,17 @@ def store_dataframes_as_dataset(
     """
     with operation("store_dataframes_as_dataset", options):
         check_version(metadata_version)
-        rules = CommitOptions(on_conflict=check_on_conflict(on_conflict))
         target = target_of(store, dataset_uuid, generate=True)
-        # The state at the begin of the call: later commits of others are conflicts.
-        base = find_snapshot(target.store, target.uuid)
+        write = DatasetWrite.begin(target.store, target.uuid, metadata, None, on_conflict, creates=True)
         columns = partition_on, secondary_indices
-        request = plan_new(target.uuid, base, *columns, df_serializer, overwrite, metadata_storage_format)
-        arguments = metadata_arguments(metadata, None, target.uuid)
+        request = plan_new(target.uuid, write.base, *columns, df_serializer, overwrite, metadata_storage_format)
         staged = stage_data(target.store, request, dfs)
         if not staged.items:
             raise InvalidInput(
                 "Cannot store empty datasets, partition_list must not be empty if in store mode: "
                 f"there are no rows for {target.uuid!r}."
             )
-        return target.committed(commit_staged(target.store, staged, arguments, rules))
+        return target.committed(write.commit(staged))
 
 
 def store_dataframes_as_dataset__iter(
@@ -445,20 +429,18 @@ def update_dataset_from_dataframes(
     with operation("update_dataset_from_dataframes", options):
         check_version(default_metadata_version)
         target = target_of(store, dataset_uuid, factory)
-        # First: a store that cannot commit would keep the files as garbage.
-        check_store_can_commit(target.store)
-        base = find_snapshot(target.store, target.uuid)
-        request = plan_dataset_update(
-            target.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns
+        write = DatasetWrite.begin(
+            target.store, target.uuid, metadata, metadata_merger, on_conflict, delete_scope=delete_scope
         )
-        rules = update_options(delete_scope, base, on_conflict)
-        arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
+        request = plan_dataset_update(
+            target.uuid, write.base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns
+        )
         staged = stage_data(target.store, request, df_list)
-        if base is None and not staged.schemas:
+        if write.base is None and not staged.schemas:
             raise InvalidInput(
                 f"Cannot store empty datasets: {target.uuid!r} does not exist, and there are no rows to make it from."
             )
-        return target.committed(commit_staged(target.store, staged, arguments, rules))
+        return target.committed(write.commit(staged))
 
 
 def update_dataset_from_dataframes__iter(
@@ -757,22 +739,20 @@ def commit_receipts(
             wrong = next(item for item in items if not isinstance(item, StagedPartitions))
             raise InvalidType(f"Receipts are what stage_partitions returns, not {type(wrong).__name__}.")
         staged = [item for item in staged if item.receipts]
-        check_store_can_commit(target.store)
-        base = find_snapshot(target.store, target.uuid)
+        write = DatasetWrite.begin(
+            target.store, target.uuid, metadata, metadata_merger, on_conflict, delete_scope=delete_scope, txn=txn
+        )
         # Before any check of the rows: a repeated call must succeed even if the schema has changed.
-        if (done := skipped(base, parse_txn(txn))) is not None:
-            return DatasetMetadata.of(done)
+        if write.skipped is not None:
+            return DatasetMetadata.of(write.skipped)
         # An existing dataset has its own partition keys and index columns.
-        columns = columns_of_new_dataset(staged) if base is None else ([], [])
-        request = plan_dataset_update(target.uuid, base, *columns, add_columns=add_columns)
-        rules = update_options(delete_scope, base, on_conflict, txn)
-        arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
-        new = uncommitted(target.store, staged, base, rules)
-        if base is not None and not (new or rules.scope or metadata or metadata_merger or rules.txn):
+        columns = columns_of_new_dataset(staged) if write.base is None else ([], [])
+        request = plan_dataset_update(target.uuid, write.base, *columns, add_columns=add_columns)
+        new = uncommitted(write, staged)
+        if write.base is not None and not (new or write.scope or metadata or metadata_merger or write.txn):
             # Nothing to commit: the result of an earlier commit is not that of this call.
-            return DatasetMetadata.of(replace(base, result=None))
-        staged_write = merge_staged(target.store, request, new)
-        return target.committed(commit_staged(target.store, staged_write, arguments, rules))
+            return DatasetMetadata.of(replace(write.base, result=None))
+        return target.committed(write.commit(merge_staged(target.store, request, new)))
 
 
 def write_single_partition(
@@ -929,11 +909,8 @@ def commit_dataset(
             raise InvalidInput(
                 "Need to provide either new data, new metadata or a delete scope. None of it was provided."
             )
-        check_store_can_commit(target.store)
-        base = find_snapshot(target.store, target.uuid)
-        request = plan_dataset_update(target.uuid, base, partition_on, secondary_indices)
-        rules = update_options(delete_scope, base, on_conflict)
-        arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
-        return target.committed(
-            commit_staged(target.store, merge_staged(target.store, request, items), arguments, rules)
+        write = DatasetWrite.begin(
+            target.store, target.uuid, metadata, metadata_merger, on_conflict, delete_scope=delete_scope
         )
+        request = plan_dataset_update(target.uuid, write.base, partition_on, secondary_indices)
+        return target.committed(write.commit(merge_staged(target.store, request, items)))

@@ -559,7 +559,7 @@ class DatasetMetadata(DatasetMetadataBase):
     1           FR           2
     """
 
-    __slots__ = ("_partitions", "_parts")
+    __slots__ = ("_made", "_partitions", "_state")
     # Equality compares the content, which has dicts.
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
@@ -575,7 +575,8 @@ class DatasetMetadata(DatasetMetadataBase):
         table_meta: Mapping[str, Any] | None = None,
     ) -> None:
         check_version(uuid, metadata_version)
-        self._parts = make_parts(
+        self._state: Snapshot | None = None
+        self._made: DatasetParts | None = make_parts(
             check_uuid(uuid),
             partitions or {},
             metadata or {},
@@ -591,13 +592,28 @@ class DatasetMetadata(DatasetMetadataBase):
         """The view of some parts."""
         # Not by the constructor: the parts are checked already.
         made = cls.__new__(cls)
-        made._parts, made._partitions = parts, None  # noqa: SLF001
+        made._made, made._state, made._partitions = parts, parts.snapshot, None  # noqa: SLF001
         return made
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> DatasetMetadata:
         """The view of a snapshot. Secondary indices are not loaded."""
-        return cls.of_parts(parts_of_snapshot(snapshot))
+        made = cls.__new__(cls)
+        made._made, made._state, made._partitions = None, snapshot, None  # noqa: SLF001
+        return made
+
+    @classmethod
+    def of_each(cls, snapshots: Mapping[str, Snapshot]) -> dict[str, DatasetMetadata]:
+        """Views of the datasets of a cube."""
+        return {name: cls.of(snapshot) for name, snapshot in snapshots.items()}
+
+    @property
+    def _parts(self) -> DatasetParts:
+        # Made when it is needed: the result of a write is seldom looked at.
+        if self._made is None:
+            assert self._state is not None
+            self._made = parts_of_snapshot(self._state)
+        return self._made
 
     # --- what a document says ---------------------------------------------------------------------
 
@@ -611,8 +627,9 @@ class DatasetMetadata(DatasetMetadataBase):
             If the dataset was loaded without its schema.
         """
         # Kept, because building a snapshot parses the keys of all files.
-        self._parts, snapshot = with_snapshot(self._parts)
-        return snapshot
+        if self._state is None:
+            self._made, self._state = with_snapshot(self._parts)
+        return self._state
 
     @property
     def commit(self) -> CommitResult | None:
@@ -620,7 +637,7 @@ class DatasetMetadata(DatasetMetadataBase):
 
         Comparisons ignore it.
         """
-        return None if self._parts.snapshot is None else self._parts.snapshot.result
+        return None if self._state is None else self._state.result
 
     @property
     def uuid(self) -> str:

@@ -52,14 +52,8 @@ from kartothek_cube.core.scan.plan import ScanTask, check_predicate_columns, con
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, layout_of
 from kartothek_cube.core.write.plan import check_serializer, layout_of_call
-from kartothek_cube.core.write.stage import (
-    PartitionRows,
-    Receipt,
-    StageRequest,
-    bounded_groups,
-    stage_part,
-    stage_stream,
-)
+from kartothek_cube.core.write.prepare import PartitionRows, StageRequest
+from kartothek_cube.core.write.stage import Receipt, bounded_groups, stage_part, stage_stream
 from kartothek_cube.errors import InvalidRequest
 
 # Shares of the bytes in flight: rows that are read, rows that wait for their row group, rows that

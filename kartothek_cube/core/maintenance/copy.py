@@ -21,7 +21,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.commit.cube_writes import abort_pending, decided_state, settle_committed
 from kartothek_cube.core.io.formats import check_named_key, file_suffix
 from kartothek_cube.core.maintenance.garbage import (
@@ -94,7 +93,7 @@ from kartothek_cube.core.snapshots.documents import (
 from kartothek_cube.core.snapshots.loader import HiddenDocument, load_snapshot, needs_ledger, snapshot_of
 from kartothek_cube.core.snapshots.statistics import existing_statistics
 from kartothek_cube.core.snapshots.time_travel import find_tag, list_tags, read_state
-from kartothek_cube.core.stores.contract import Store, Version, VersionMismatch
+from kartothek_cube.core.stores.contract import Store, Version, VersionMismatch, check_store_can_commit
 from kartothek_cube.errors import (
     AlreadyExists,
     CommitConflict,

@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import pluralize
-from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.commit.cube_writes import finish_stopped_writes
 from kartothek_cube.core.io.formats import INDEX_SUFFIX
 from kartothek_cube.core.metadata.document import Document, render_document
@@ -38,7 +37,7 @@ from kartothek_cube.core.snapshots.documents import put_document
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.statistics import has_lost_statistics, load_statistics, reference_without
 from kartothek_cube.core.snapshots.time_travel import is_orphaned, stored_tags
-from kartothek_cube.core.stores.contract import Entry, Store, VersionMismatch
+from kartothek_cube.core.stores.contract import Entry, Store, VersionMismatch, check_store_can_commit
 from kartothek_cube.errors import CommitConflict, CorruptDocument, DatasetNotFound, KeyNotFound, Unsupported
 
 MARKS_FOLDER = "_gc"

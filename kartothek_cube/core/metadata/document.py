@@ -311,6 +311,11 @@ def partition_type(data_type: pa.DataType) -> pa.DataType:
     return pa.float64() if pt.is_floating(data_type) else data_type
 
 
+def dataset_schema(schema: pa.Schema, partition_on: Sequence[str]) -> pa.Schema:
+    """The schema of a dataset, its partition columns widened: paths keep only text."""
+    return pa.schema([pa.field(f.name, partition_type(f.type)) if f.name in partition_on else f for f in schema])
+
+
 def partition_text(value: Any, data_type: pa.DataType) -> str | bytes:
     """The text of one value, unquoted."""
     if pt.is_floating(data_type):

@@ -22,7 +22,6 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.keys import KeyIndex, Positions, sorted_table, take_chunked
-from kartothek_cube.core.commit.dataset_write import stage_prepared
 from kartothek_cube.core.display import (
     Explanation,
     Markup,
@@ -44,8 +43,8 @@ from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import InputPartition
 from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, layout_of
-from kartothek_cube.core.write.prepare import WriteRequest, prepare
-from kartothek_cube.core.write.stage import PartitionRows, Receipt, StageRequest, stage_part
+from kartothek_cube.core.write.prepare import PartitionRows, StageRequest, WriteRequest, prepare
+from kartothek_cube.core.write.stage import Receipt, stage_part, stage_prepared
 from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType, Unsupported
 
 # With fewer rows than this part of the source, its keys are narrowed down first.

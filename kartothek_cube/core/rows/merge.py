@@ -24,7 +24,6 @@ import pyarrow.types as pt
 from kartothek_cube.core.arguments import did_you_mean
 from kartothek_cube.core.arrow.keys import KeyIndex, Spool, take_rows
 from kartothek_cube.core.arrow.types import unify
-from kartothek_cube.core.commit.dataset_write import stage_prepared
 from kartothek_cube.core.expressions.predicates import Clause, Mask, Predicates, may_hold
 from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
@@ -51,7 +50,7 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import InputPartition, as_items, chunk_bytes, elements_in
 from kartothek_cube.core.write.plan import column_names
 from kartothek_cube.core.write.prepare import WriteRequest, prepare
-from kartothek_cube.core.write.stage import Receipt
+from kartothek_cube.core.write.stage import Receipt, stage_prepared
 from kartothek_cube.errors import CommitConflict, InvalidInput, UnknownColumn, Unsupported
 
 # The number of a row in its file; such a column would be a strange one to merge.

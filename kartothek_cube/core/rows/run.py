@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.keys import Spool, take_chunked, take_rows
 from kartothek_cube.core.commit.change import Change
-from kartothek_cube.core.commit.dataset_write import stage_data
 from kartothek_cube.core.expressions.predicates import Mask
 from kartothek_cube.core.io.formats import AdaptiveParquetFormat
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -29,7 +28,7 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import chunk_bytes
 from kartothek_cube.core.write.plan import plan_dataset_update
 from kartothek_cube.core.write.prepare import WriteRequest
-from kartothek_cube.core.write.stage import Receipt
+from kartothek_cube.core.write.stage import Receipt, stage_data
 from kartothek_cube.errors import InvalidInput
 
 

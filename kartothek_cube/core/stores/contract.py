@@ -21,8 +21,16 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NoReturn, TypeAlias, TypeVar
 
+from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.telemetry import current_operation
-from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, KeyNotFound, ReadOnlyStore
+from kartothek_cube.errors import (
+    AtomicityRequired,
+    InvalidInput,
+    InvalidType,
+    KartothekCubeError,
+    KeyNotFound,
+    ReadOnlyStore,
+)
 
 Version: TypeAlias = Hashable
 """The version of the content of one key: opaque, picklable, equal for equal content."""
@@ -338,6 +346,19 @@ def copy_source(source: Source, target: IO[bytes]) -> None:
             shutil.copyfileobj(file, target, 1 << 20)
     else:
         shutil.copyfileobj(source, target, 1 << 20)
+
+
+def check_store_can_commit(store: Store) -> None:
+    """Refuse a store that is read-only or cannot compare and swap."""
+    if not store.capabilities.writable:
+        raise ReadOnlyStore(f"The store {store.name} cannot be written to.")
+    if not store.capabilities.conditional_put and current_options().require_atomic:
+        parts = (
+            f"The store {store.name} cannot put a document on condition, so two writers could overwrite each other.",
+            store.way_to_commit,
+            "If there is certainly one writer, say options(require_atomic=False).",
+        )
+        raise AtomicityRequired(" ".join(filter(None, parts)))
 
 
 # --- wrappers -------------------------------------------------------------------------------------

@@ -1,9 +1,11 @@
-"""Staging: partitions are encoded and put under new keys, invisible until a commit names them.
+"""Staging: rows are encoded and put under new keys, invisible until a commit names them.
 
 In order:
 
 - the receipt of a staged file
 - staging
+- files that are in the store already (Iceberg: ``add_files``), from key and footer
+- all rows of a write
 """
 
 from __future__ import annotations
@@ -12,34 +14,38 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import chain, islice, pairwise
+from itertools import chain, count, islice, pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
-from kartothek_cube.core.arrow.types import ordered
+from kartothek_cube.core.arrow.types import ordered, stored_schema
 from kartothek_cube.core.io.formats import FileFormat, ParquetFormat
-from kartothek_cube.core.metadata.document import partition_type
+from kartothek_cube.core.io.parquet import open_file
+from kartothek_cube.core.metadata.document import dataset_schema, partition_table
 from kartothek_cube.core.metadata.index import distinct_values
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, data_key, new_id
 from kartothek_cube.core.metadata.statistics import StatisticsOfFile, make_statistics
 from kartothek_cube.core.runtime.executor import map_in_threads, thread_count
-from kartothek_cube.core.runtime.options import Phase, current_options
+from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.runtime.telemetry import record
-from kartothek_cube.core.stores.contract import Data, Store, VersionMismatch
+from kartothek_cube.core.snapshots.loader import file_entries
+from kartothek_cube.core.stores.contract import Data, Store, VersionMismatch, check_store_can_commit
+from kartothek_cube.core.write.input_rows import InputPartition, as_items, elements_in, is_lazy, repeated
+from kartothek_cube.core.write.prepare import (
+    PartitionRows,
+    PreparedRows,
+    Schemas,
+    StageRequest,
+    WriteRequest,
+    check_final,
+    check_table_name,
+)
+from kartothek_cube.errors import InvalidInput, KeyNotFound
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRows:
-    """Rows of one physical partition; ``values`` has partition columns, ``table`` the others."""
-
-    values: Mapping[str, Any]
-    label: str
-    table: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,28 +105,6 @@ _BUNDLE_FILES, _BUNDLE_BYTES, _LEAST_TASKS = 64, 4 * 2**20, 2
 _SAMPLE = 131_072
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class StageRequest:
-    """How the files of one dataset are staged; picklable, so that it can travel to an executor.
-
-    A receipt lists the distinct values of ``index_columns``, and the first and last row of
-    ``sort_columns``. ``fresh`` means that the labels are new and random. A label that the user
-    chose names the partition, not the file: if its key is taken, the file gets another key.
-    ``statistics`` is the option of that name. Rows that would make a file of more than
-    ``target_file_bytes`` are cut into several.
-    """
-
-    uuid: str
-    partition_on: tuple[str, ...]
-    index_columns: tuple[str, ...]
-    sort_columns: tuple[str, ...]
-    serializer: FileFormat
-    table: str = SINGLE_TABLE
-    fresh: bool = True
-    statistics: bool | Sequence[str] = field(default_factory=lambda: current_options().statistics)
-    target_file_bytes: int | None = None
 
 
 def stage_parts(
@@ -192,11 +176,6 @@ def _bundles(staging: Staging, limit: int) -> list[_Bundle]:
             size = 0
         size += nbytes
     return [_Bundle(request, parts[a:b], full, sum(sizes[a:b])) for a, b in pairwise([*starts, len(parts)]) if a < b]
-
-
-def dataset_schema(schema: pa.Schema, partition_on: Sequence[str]) -> pa.Schema:
-    """The schema of a dataset, its partition columns widened: paths keep only text."""
-    return pa.schema([pa.field(f.name, partition_type(f.type)) if f.name in partition_on else f for f in schema])
 
 
 def stage_part(store: Store, request: StageRequest, part: PartitionRows, schema: pa.Schema) -> Receipt:
@@ -419,3 +398,151 @@ class _StreamSummary:
 
 def _merged(arrays: Sequence[pa.Array]) -> pa.Array:
     return arrays[0] if len(arrays) == 1 else pc.unique(pa.chunked_array(arrays))
+
+
+# --- files that are in the store already ----------------------------------------------------------
+
+
+def receipts_of_files(store: Store, request: WriteRequest, element: InputPartition) -> list[Receipt]:
+    """The receipts of the files that an element names by its label, one per table.
+
+    Raises
+    ------
+    KeyNotFound
+        If there is no such file.
+    InvalidInput
+        If the label does not have the partition values of the dataset.
+    """
+    if element.fresh:
+        raise InvalidInput(
+            f"Trying to commit partitions without files: rows for dataset {request.uuid!r} have no label "
+            "that says which file has them. "
+            "Write them with write_single_partition, or give {'label': ..., 'data': {table: None}}."
+        )
+    label, receipts = element.label, []
+    for table, rows in element.tables.items():
+        check_table_name(table, request.uuid)
+        key = data_key(request.uuid, table, label)
+        try:
+            with open_file(store, key, request.uuid) as source:
+                # pandas stores row labels in such columns; datasets have none.
+                columns = pa.schema([f for f in source.schema if not f.name.startswith("__index_level_")])
+                file_schema, num_rows = stored_schema(columns, f" of the file {key!r}"), source.metadata.num_rows
+        except KeyNotFound:
+            raise KeyNotFound(
+                f"Dataset {request.uuid!r}: the partition {label!r} should have the file {key!r}, "
+                f"which is not in the store {store.name}."
+            ) from None
+        schema = _dataset_schema_of_file(request, table, key, file_schema, rows)
+        values: Mapping[str, Any] = {}
+        if request.partition_on:
+            values = partition_table(pa.array([key]), request.partition_on, schema, request.uuid).to_pylist()[0]
+        size = store.tail(key, 0)[1]
+        receipts.append(Receipt(request.uuid, label, key, values, num_rows, size, schema, {}, table=table))
+    return receipts
+
+
+def _dataset_schema_of_file(
+    request: WriteRequest, table: str, key: str, file_schema: pa.Schema, rows: pa.Table | None
+) -> pa.Schema:
+    """Types of partition columns are those of the dataset, else of the rows; others of the file."""
+    stored = request.start.schemas.get(table) if request.start is not None else None
+    typed = stored if stored is not None else rows.schema if rows is not None else pa.schema([])
+    missing = [c for c in request.partition_on if c not in typed.names]
+    if missing:
+        raise InvalidInput(
+            f"Dataset {request.uuid!r}: the types of the partition columns {missing} of {key!r} are unknown. "
+            "Give its rows in the element's 'data'."
+        )
+    payload = [f for f in file_schema if f.name not in request.partition_on]
+    fields = [*(typed.field(c) for c in request.partition_on), *payload]
+    return ordered(dataset_schema(pa.schema(fields), request.partition_on), request.partition_on)
+
+
+def with_index_values(store: Store, request: WriteRequest, receipt: Receipt) -> Receipt:
+    """The receipt with values for every index of the dataset; missing ones come from the file."""
+    if not receipt.key.startswith(f"{request.uuid}/"):
+        raise InvalidInput(
+            f"The file {receipt.key!r} belongs to dataset {receipt.dataset!r} "
+            f"and cannot be a partition of {request.uuid!r}: "
+            "deleting or cleaning up one dataset would damage the other. "
+            "Write the rows to this dataset, or use copy_dataset."
+        )
+    if tuple(receipt.values) != request.partition_on:
+        raise InvalidInput(
+            f"The file {receipt.key!r} has the partition columns {list(receipt.values)} in its path, "
+            f"but dataset {request.uuid!r} is partitioned on {list(request.partition_on)}: "
+            "it was replaced since the file was written. Write the rows again."
+        )
+    missing = [c for c in request.index_columns if c not in receipt.entries and c in receipt.schema.names]
+    if not missing:
+        return receipt
+    read = file_entries(store, request.uuid, receipt.schema, receipt.key, missing)
+    return replace(receipt, entries={**receipt.entries, **read})
+
+
+# --- all rows of a write --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StagedWrite:
+    """Staged rows of one write.
+
+    Attributes
+    ----------
+    request : WriteRequest
+        The request, completed from the data.
+    receipts : tuple of Receipt
+        The staged files.
+    schemas : Mapping[str, pyarrow.Schema]
+        The schema of each table.
+    items : int
+        The number of items that the data had.
+    """
+
+    request: WriteRequest
+    receipts: tuple[Receipt, ...]
+    schemas: Mapping[str, pa.Schema]
+    items: int
+
+
+def stage_data(store: Store, request: WriteRequest, data: Any) -> StagedWrite:
+    """Check and stage all rows.
+
+    Rows in memory are checked before the first file is written, those of a stream as they come.
+    """
+    check_store_can_commit(store)
+    items, numbers = as_items(data), count()
+    schemas = Schemas(request)
+    partitions = chain.from_iterable(elements_in(item, request.uuid) for item, _ in zip(items, numbers, strict=False))
+    prepared: Iterable[PreparedRows] = schemas.prepared(partitions)
+    if not is_lazy(items):
+        checked = list(prepared)
+        if twice := repeated(label for rows in checked if not rows.fresh for label in rows.labels):
+            raise InvalidInput(f"The labels {twice} are duplicated. Nothing was written to dataset {request.uuid!r}.")
+        check_final(schemas.request, schemas.tables)
+        prepared = Drained(checked)
+    phase = Phase("write", "partitions")
+    # `schemas.request` changes: an element of a stream may bring another index.
+    staged = map_in_threads(
+        lambda rows: stage_prepared(store, schemas.request, rows),
+        prepared,
+        weight=lambda rows: rows.nbytes,
+        phase=phase,
+    )
+    receipts = tuple(chain.from_iterable(staged))
+    check_final(schemas.request, schemas.tables)
+    if schemas.request != request:
+        # Files of a stream may have been staged before an element brought another index.
+        receipts = tuple(map_in_threads(lambda receipt: with_index_values(store, schemas.request, receipt), receipts))
+    return StagedWrite(schemas.request, receipts, schemas.tables, next(numbers))
+
+
+def stage_prepared(store: Store, request: WriteRequest, rows: PreparedRows) -> list[Receipt]:
+    """Write the files of one input partition."""
+    receipts = []
+    for table, parts in rows.parts.items():
+        # All tables of a partition have its label, so that they cannot be cut at different rows.
+        staging = request.stage_request(table, rows.fresh, may_cut=len(rows.parts) == 1)
+        receipts += stage_parts(store, staging, parts, rows.schemas[table])
+    return receipts

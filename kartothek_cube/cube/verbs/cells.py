@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from kartothek_cube.core.arguments import check_flag, converter_str_set_optional
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
-from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.expressions.conditions import Conjunction
 from kartothek_cube.core.maintenance.copy import (
     Deletion,
@@ -28,7 +27,7 @@ from kartothek_cube.core.rows.run import dry_report, stage_rows
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides, current_options
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.contract import Store, check_store_can_commit
 from kartothek_cube.cube.cube import Cube, check_belong_to_cube, chosen_members, given_datasets, require_cube
 from kartothek_cube.cube.members import cube_and_store, dataset_ids, load_cube
 from kartothek_cube.cube.write.commit import publish

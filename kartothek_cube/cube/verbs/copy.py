@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from kartothek_cube.core.arguments import converter_str, converter_str_set_optional
-from kartothek_cube.core.commit.commit import check_store_can_commit, prepare_commit
+from kartothek_cube.core.commit.commit import prepare_commit
 from kartothek_cube.core.commit.cube_writes import roll_back_all, settle_committed, swap_or_roll_back
 from kartothek_cube.core.maintenance.copy import (
     PreparedCopy,
@@ -30,7 +30,7 @@ from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import find_snapshot
-from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.contract import Store, check_store_can_commit
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.consistent_read import check_infos, infos_of
 from kartothek_cube.cube.cube import Cube, check_belong_to_cube, given_datasets

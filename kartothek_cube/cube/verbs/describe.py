@@ -328,7 +328,7 @@ def discover_datasets_unchecked(
     """
     opened = open_instrumented(store)
     members = read_members(prefix_of(uuid_prefix), opened, filter_ktk_cube_dataset_ids, skip_broken=True, as_of=as_of)
-    return {i: DatasetMetadata.of(s) for i, s in members.items()}
+    return DatasetMetadata.of_each(members)
 
 
 def discover_datasets(
@@ -353,7 +353,7 @@ def discover_datasets(
     ['seed']
     """
     members = load_cube(*cube_and_store(cube, store, as_of), filter_ktk_cube_dataset_ids, as_of=as_of)
-    return {i: DatasetMetadata.of(s) for i, s in members.items()}
+    return DatasetMetadata.of_each(members)
 
 
 def discover_cube(

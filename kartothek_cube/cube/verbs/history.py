@@ -14,7 +14,6 @@ from kartothek_cube.core.arguments import join_names
 from kartothek_cube.core.arrow.difference import changes_schema
 from kartothek_cube.core.arrow.pandas import to_frame
 from kartothek_cube.core.commit.change import UndoPlan
-from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.dataset.history import CreatedDataset, LacksCommit, plan_undo, tags_frame, undo_change
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.commit_log import Commit
@@ -39,7 +38,7 @@ from kartothek_cube.core.snapshots.time_travel import (
     put_tag,
     remove_tag,
 )
-from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.contract import Store, check_store_can_commit
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.consistent_read import cube_tags, known_cube_tag, latest_state
 from kartothek_cube.cube.cube import Cube, prefix_of

@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import check_flag, converter_str_set, converter_str_set_optional
 from kartothek_cube.core.commit.change import Change
-from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.commit.cube_writes import finish_stopped_writes
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.display import in_notebook, show_bytes, show_count, table
@@ -55,7 +54,7 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import partition_mask
 from kartothek_cube.core.snapshots.loader import Entries, built_indices, find_state
 from kartothek_cube.core.snapshots.statistics import extents_of_files
-from kartothek_cube.core.stores.contract import Entry, Store, check_key
+from kartothek_cube.core.stores.contract import Entry, Store, check_key, check_store_can_commit
 from kartothek_cube.core.write.prepare import check_index_columns
 from kartothek_cube.cube.consistent_read import check_infos, infos_of
 from kartothek_cube.cube.cube import (
@@ -272,7 +271,7 @@ def build_cube_index(
                 for i, new in columns_by_dataset.items()
             }
             landed = publish(opened, found, changes, members)
-            return {i: DatasetMetadata.of(snapshot) for i, snapshot in landed.items()}
+            return DatasetMetadata.of_each(landed)
 
         return repeat_on_conflict(attempt)
 

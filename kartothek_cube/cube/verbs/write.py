@@ -9,36 +9,21 @@ In order:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
-from kartothek_cube.core.arguments import converter_str_set_optional
-from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
+from kartothek_cube.core.commit.change import OnConflict
 from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.serializers import ParquetSerializer
-from kartothek_cube.core.metadata.commit_log import Txn
-from kartothek_cube.core.metadata.naming import document_key
-from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import KTK_CUBE_COMPRESSION, Cube
-from kartothek_cube.cube.members import cube_and_store, dataset_ids, load_cube, load_named
-from kartothek_cube.cube.write.commit import commit_cube_write, write_input
+from kartothek_cube.cube.members import cube_and_store
+from kartothek_cube.cube.write.commit import remove_from_members, write_input
 from kartothek_cube.cube.write.plan import (
-    check_arguments,
-    check_extension,
-    materialize,
-    plan_append,
-    plan_build,
-    plan_extend,
-    plan_removal,
-    plan_update,
     read_input,
 )
-from kartothek_cube.errors import AlreadyExists, DatasetNotFound, KeyNotFound
+from kartothek_cube.cube.write.stage import begin_append, begin_build, begin_extension, begin_update
 from kartothek_cube.typing import Columns, IntoConditions, IntoCubeData, StoreLike, UserMetadata
 
 CUBE_SERIALIZER = ParquetSerializer(compression=KTK_CUBE_COMPRESSION)
@@ -121,45 +106,10 @@ def build_cube(
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
     with operation("build_cube", options, cube=cube):
-        rows, keys, opened = read_input(data, cube), materialize(partition_on), open_instrumented(store)
-        check_arguments(cube, rows.names, metadata, keys, more=rows.rest is not None)
-        existing = existing_for_build(cube, opened)
-        rule = check_on_conflict(on_conflict)
-        plan = partial(
-            plan_build,
-            cube,
-            existing=existing,
-            metadata=metadata,
-            partition_on=keys,
-            serializer=df_serializer,
-            overwrite=overwrite,
-            on_conflict=rule,
-        )
-        return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}
-
-
-def existing_for_build(cube: Cube, store: Store) -> dict[str, Snapshot]:
-    """The datasets that a build would replace; an error if one of them cannot be read."""
-
-    def is_broken(name: str) -> bool:
-        try:
-            return load_snapshot(store, cube.ktk_dataset_uuid(name)) is None
-        except DatasetNotFound:
-            return False  # no reader sees it: the write that was to make it has not committed
-        except KeyNotFound:
-            return True
-
-    # What cannot be read cannot be replaced: the commit compares the stored state.
-    ids = dataset_ids(cube.uuid_prefix, store)
-    existing = load_named(cube.uuid_prefix, store, ids, skip_broken=True)
-    broken = sorted(i for i in ids - set(existing) if is_broken(i))
-    if broken:
-        keys = ", ".join(document_key(cube.ktk_dataset_uuid(i)) for i in broken)
-        raise AlreadyExists(
-            f"Dataset {', '.join(broken)} already exists, but its schema file is missing, "
-            f"so that it cannot be replaced. Restore it, or remove {keys}."
-        )
-    return existing
+        rows, opened = read_input(data, cube), open_instrumented(store)
+        arguments = metadata, overwrite, partition_on, df_serializer, on_conflict
+        plan = begin_build(cube, opened, rows.names, *arguments, more=rows.rest is not None)
+        return DatasetMetadata.of_each(write_input(opened, plan, rows))
 
 
 def extend_cube(
@@ -194,21 +144,10 @@ def extend_cube(
     """
     with operation("extend_cube", options, cube=cube):
         cube, opened = cube_and_store(cube, store)
-        rows, keys = read_input(data, cube), materialize(partition_on)
-        check_extension(cube, rows.names, metadata, keys, more=rows.rest is not None)
-        existing = load_cube(cube, opened)
-        rule = check_on_conflict(on_conflict)
-        plan = partial(
-            plan_extend,
-            cube,
-            existing=existing,
-            metadata=metadata,
-            partition_on=keys,
-            serializer=df_serializer,
-            overwrite=overwrite,
-            on_conflict=rule,
-        )
-        return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}
+        rows = read_input(data, cube)
+        arguments = metadata, overwrite, partition_on, df_serializer, on_conflict
+        plan = begin_extension(cube, opened, rows.names, *arguments, more=rows.rest is not None)
+        return DatasetMetadata.of_each(write_input(opened, plan, rows))
 
 
 # --- append ---------------------------------------------------------------------------------------
@@ -263,8 +202,8 @@ def append_to_cube(
     with operation("append_to_cube", options, cube=cube):
         cube, opened = cube_and_store(cube, store)
         rows = read_input(data, cube)
-        plan = partial(plan_append, cube, existing=load_cube(cube, opened), metadata=metadata, serializer=df_serializer)
-        return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}
+        plan = begin_append(cube, opened, metadata, df_serializer)
+        return DatasetMetadata.of_each(write_input(opened, plan, rows))
 
 
 def update_cube(
@@ -328,18 +267,9 @@ def update_cube(
     with operation("update_cube", options, cube=cube):
         cube, opened = cube_and_store(cube, store)
         rows = read_input(data, cube)
-        names = converter_str_set_optional(ktk_cube_dataset_ids)
-        plan = partial(
-            plan_update,
-            cube,
-            existing=load_cube(cube, opened),
-            remove_conditions=materialize(remove_conditions),
-            names=None if names is None else sorted(names),
-            metadata=metadata,
-            serializer=df_serializer,
-            on_conflict=check_on_conflict(on_conflict),
-        )
-        return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}
+        selection = remove_conditions, ktk_cube_dataset_ids
+        plan = begin_update(cube, opened, *selection, metadata, df_serializer, on_conflict)
+        return DatasetMetadata.of_each(write_input(opened, plan, rows))
 
 
 def remove_partitions(
@@ -390,24 +320,5 @@ def remove_partitions(
     """
     with operation("remove_partitions", options, cube=cube):
         cube, opened = cube_and_store(cube, store)
-        return remove_from_members(cube, opened, conditions, ktk_cube_dataset_ids, metadata, on_conflict)
-
-
-def remove_from_members(
-    cube: Cube,
-    store: Store,
-    conditions: IntoConditions,
-    ktk_cube_dataset_ids: object,
-    metadata: object,
-    on_conflict: OnConflict,
-    txn: Txn | None = None,
-) -> dict[str, DatasetMetadata]:
-    """As `remove_partitions`, but datasets that have the ``txn`` already are skipped."""
-    members = load_cube(cube, store)
-    names = converter_str_set_optional(ktk_cube_dataset_ids)
-    concerned, rule = sorted(members if names is None else names), check_on_conflict(on_conflict)
-    write = plan_removal(
-        cube, members, conditions, concerned, metadata, named=names is not None, on_conflict=rule, txn=txn
-    )
-    landed = {**members, **commit_cube_write(store, write, {})}
-    return {i: DatasetMetadata.of(landed[i]) for i in members}
+        landed = remove_from_members(cube, opened, conditions, ktk_cube_dataset_ids, metadata, on_conflict)
+        return DatasetMetadata.of_each(landed)

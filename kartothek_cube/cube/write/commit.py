@@ -13,10 +13,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 
-from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.arguments import converter_str_set_optional
+from kartothek_cube.core.commit.change import Change, check_on_conflict
 from kartothek_cube.core.commit.commit import PreparedCommit, check_staged, commit_change, prepare_commit
 from kartothek_cube.core.commit.cube_writes import WriteAborted, roll_back_all, settle, swap_or_roll_back
-from kartothek_cube.core.metadata.commit_log import CubeCommit, CubePart, is_applied, ledger_of, mark_of
+from kartothek_cube.core.metadata.commit_log import CubeCommit, CubePart, Txn, is_applied, ledger_of, mark_of
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
@@ -25,9 +26,11 @@ from kartothek_cube.core.snapshots.loader import HiddenDocument, find_snapshot, 
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.write.plan import CubeWrite, InputData, check_stays_filled
+from kartothek_cube.cube.members import load_cube
+from kartothek_cube.cube.write.plan import CubeWrite, InputData, check_stays_filled, plan_removal
 from kartothek_cube.cube.write.stage import Planner, stage_input
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, MultiTableCommitAborted
+from kartothek_cube.typing import IntoConditions
 
 _LONGEST_PAUSE = 0.5  # seconds
 
@@ -42,6 +45,26 @@ def commit_cube_write(store: Store, write: CubeWrite, receipts: Mapping[str, Seq
     check_stays_filled(write, receipts)
     changes = {i: write.change(i, receipts.get(i, ())) for i in write.datasets}
     return publish(store, write.cube, changes, write.bases)
+
+
+def remove_from_members(
+    cube: Cube,
+    store: Store,
+    conditions: IntoConditions,
+    ktk_cube_dataset_ids: object,
+    metadata: object,
+    on_conflict: object,
+    txn: Txn | None = None,
+) -> dict[str, Snapshot]:
+    """Remove partitions, without rows; datasets that have the ``txn`` already are skipped."""
+    members = load_cube(cube, store)
+    names = converter_str_set_optional(ktk_cube_dataset_ids)
+    concerned, rule = sorted(members if names is None else names), check_on_conflict(on_conflict)
+    write = plan_removal(
+        cube, members, conditions, concerned, metadata, named=names is not None, on_conflict=rule, txn=txn
+    )
+    landed = {**members, **commit_cube_write(store, write, {})}
+    return {i: landed[i] for i in members}
 
 
 def publish(

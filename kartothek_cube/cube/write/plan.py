@@ -33,7 +33,7 @@ from kartothek_cube.core.expressions.conditions import C, Condition, Conjunction
 from kartothek_cube.core.io.formats import AdaptiveParquetFormat, FileFormat
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.metadata.commit_log import Txn, is_applied
-from kartothek_cube.core.metadata.document import check_user_metadata
+from kartothek_cube.core.metadata.document import check_user_metadata, dataset_schema
 from kartothek_cube.core.metadata.index import index_type
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, data_key, index_key
 from kartothek_cube.core.metadata.snapshot import (
@@ -52,8 +52,14 @@ from kartothek_cube.core.stores.contract import Store, check_key
 from kartothek_cube.core.write.input_rows import chunk_bytes, is_lazy, is_stream, open_stream, stream_blocks
 from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, layout_of
 from kartothek_cube.core.write.plan import layout_of_call
-from kartothek_cube.core.write.prepare import check_partition_types, refuse_derived, split_rows
-from kartothek_cube.core.write.stage import PartitionRows, Receipt, StageRequest, dataset_schema
+from kartothek_cube.core.write.prepare import (
+    PartitionRows,
+    StageRequest,
+    check_partition_types,
+    refuse_derived,
+    split_rows,
+)
+from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.cube.consistent_read import DatasetInfo, check_infos, check_members, infos_of
 from kartothek_cube.cube.cube import (
     KTK_CUBE_COMPRESSION,
@@ -86,7 +92,7 @@ _FORMAT = AdaptiveParquetFormat(KTK_CUBE_COMPRESSION)
 
 
 @dataclass(frozen=True, slots=True)
-class DatasetWrite:
+class MemberWrite:
     """How rows of one dataset of a cube are checked and stored. Picklable, for Spark tasks.
 
     Attributes
@@ -126,7 +132,7 @@ def make_write(
     serializer: FileFormat | None = None,
     indexed: Collection[str] | None = None,
     on_record: DatasetLayout = NO_LAYOUT,
-) -> DatasetWrite:
+) -> MemberWrite:
     """How a dataset with these columns is written.
 
     If the dataset exists already, ``indexed`` are its columns with an index, ``on_record`` its
@@ -164,7 +170,7 @@ def make_write(
     sort_columns = (*(c for c in cube.partition_columns if c in columns), *dims)
     target = layout.target_file_bytes
     request = StageRequest(uuid, partition_on, secondary, dims, file_format, target_file_bytes=target)
-    return DatasetWrite(name, dataset_schema(schema, partition_on), dims, sort_columns, roles, request, layout)
+    return MemberWrite(name, dataset_schema(schema, partition_on), dims, sort_columns, roles, request, layout)
 
 
 def _check_indices(schema: pa.Schema, columns: Sequence[str], uuid: str) -> None:
@@ -223,7 +229,7 @@ def check_payload(
         raise InvalidInput(f"Unspecified but provided partition columns in {name}: {', '.join(surplus)}")
 
 
-def check_no_null_cells(write: DatasetWrite, table: pa.Table) -> None:
+def check_no_null_cells(write: MemberWrite, table: pa.Table) -> None:
     """Refuse nulls (and NaN) in partition, dimension and index columns."""
     found: dict[str, tuple[str, str]] = {}
     for column, role in write.null_free:
@@ -235,7 +241,7 @@ def check_no_null_cells(write: DatasetWrite, table: pa.Table) -> None:
         raise InvalidInput(f"Found NULL-values in {columns}. {drop_or_fill(found)}")
 
 
-def prepare_parts(write: DatasetWrite, table: pa.Table, base_label: str) -> list[PartitionRows]:
+def prepare_parts(write: MemberWrite, table: pa.Table, base_label: str) -> list[PartitionRows]:
     """Check rows, sort them, refuse duplicate cells, and split them into physical partitions."""
     check_no_null_cells(write, table)
     if not table.num_rows:
@@ -257,7 +263,7 @@ def prepare_parts(write: DatasetWrite, table: pa.Table, base_label: str) -> list
     return parts
 
 
-def _sorted(write: DatasetWrite, table: pa.Table) -> pa.Table:
+def _sorted(write: MemberWrite, table: pa.Table) -> pa.Table:
     # A function of its own, so that keys and order are freed before the rows are split.
     if ascends(table, write.sort_columns):
         return table
@@ -269,7 +275,7 @@ def _sorted(write: DatasetWrite, table: pa.Table) -> pa.Table:
     return table
 
 
-def check_repeated(write: DatasetWrite, table: pa.Table, keys: IntArray) -> None:
+def check_repeated(write: MemberWrite, table: pa.Table, keys: IntArray) -> None:
     """Refuse neighbouring rows with the same cell; ``keys`` are the packed sort columns."""
     duplicates = np.flatnonzero(keys[1:] == keys[:-1])
     if not len(duplicates):
@@ -572,9 +578,7 @@ _LEAST_PIECE = 2**16
 _MOST_OPEN = 64
 
 
-def check_duplicates(
-    store: Store, write: DatasetWrite, receipts: Sequence[Receipt], places: str = "two blocks"
-) -> None:
+def check_duplicates(store: Store, write: MemberWrite, receipts: Sequence[Receipt], places: str = "two blocks") -> None:
     """Read the key columns of files that may share cells, and refuse a cell that occurs twice.
 
     ``places`` says in the error message where a cell occurs.
@@ -594,7 +598,7 @@ def check_duplicates(
         pass
 
 
-def overlapping(write: DatasetWrite, receipts: Sequence[Receipt]) -> Iterator[list[Receipt]]:
+def overlapping(write: MemberWrite, receipts: Sequence[Receipt]) -> Iterator[list[Receipt]]:
     """Sets of files of one partition of the cube whose ranges of cells overlap."""
     shared = [c for c in write.request.partition_on if c in write.sort_columns]
     groups: dict[tuple[object, ...], list[Receipt]] = {}
@@ -614,7 +618,7 @@ def overlapping(write: DatasetWrite, receipts: Sequence[Receipt]) -> Iterator[li
             yield chain
 
 
-def _check_files(store: Store, write: DatasetWrite, files: Sequence[Receipt], places: str) -> None:
+def _check_files(store: Store, write: MemberWrite, files: Sequence[Receipt], places: str) -> None:
     request = FileRequest(write.request.uuid, write.schema, write.dimensions)
     settings = current_options()
     # A piece of each file at a time: memory does not grow with the number of rows.
@@ -666,7 +670,7 @@ class CubeWrite:
     ----------
     cube : Cube
         The cube.
-    datasets : Mapping[str, DatasetWrite]
+    datasets : Mapping[str, MemberWrite]
         How the rows of each dataset are checked and stored.
     bases : Mapping[str, Snapshot]
         The datasets that exist, in the state for which the write was planned.
@@ -687,7 +691,7 @@ class CubeWrite:
     """
 
     cube: Cube
-    datasets: Mapping[str, DatasetWrite]
+    datasets: Mapping[str, MemberWrite]
     bases: Mapping[str, Snapshot]
     replace: bool
     metadata: Mapping[str, dict[str, Any]]
@@ -966,7 +970,7 @@ def _new_writes(
     payload: Mapping[str, str],
     serializer: FileFormat | None,
     existing: Mapping[str, Snapshot],
-) -> dict[str, DatasetWrite]:
+) -> dict[str, MemberWrite]:
     for name, schema in schemas.items():
         check_columns(cube, name, schema.names, keys[name])
         check_visible(cube, name, schema.names)
@@ -983,7 +987,7 @@ def _on_record(base: Snapshot | None) -> DatasetLayout:
 
 def _append_write(
     cube: Cube, name: str, schema: pa.Schema, base: Snapshot, serializer: FileFormat | None
-) -> DatasetWrite:
+) -> MemberWrite:
     check_columns(cube, name, schema.names, base.partition_keys)
     unified = unify([base.schema, schema], f'dataset "{name}"')
     # A column of nulls takes the stored type.
@@ -1001,7 +1005,7 @@ def _check_absent(cube: Cube, existing: Collection[str], names: Collection[str],
 
 
 def _check_result(
-    cube: Cube, kept: Mapping[str, DatasetInfo], writes: Mapping[str, DatasetWrite], *, more: bool
+    cube: Cube, kept: Mapping[str, DatasetInfo], writes: Mapping[str, MemberWrite], *, more: bool
 ) -> None:
     """Check that the cube is valid after the write."""
     # kartothek checks after writing. Here the check comes first: nothing has to be rolled back.

@@ -1,42 +1,174 @@
-"""Stages a write to a cube: checks rows, partitions them, stores files that no reader sees yet.
+"""Begins a write to a cube and stages its rows in files that no reader sees yet.
 
-Rows that do not all fit into memory go through a write buffer, block by block.
+In order:
+
+- the begin: the datasets as they are now, and what is planned from them once columns are known
+- staging
+- the write buffer, for rows that do not all fit into memory
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
+from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.arrow.types import unify
-from kartothek_cube.core.commit.commit import check_store_can_commit
+from kartothek_cube.core.commit.change import check_on_conflict
+from kartothek_cube.core.io.formats import FileFormat
+from kartothek_cube.core.metadata.commit_log import parse_txn
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Phase
-from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.contract import Store, check_store_can_commit
 from kartothek_cube.core.write.input_rows import chunk_bytes
-from kartothek_cube.core.write.stage import Drained, PartitionRows, Receipt, Staging, stage_parts, stage_together
+from kartothek_cube.core.write.prepare import PartitionRows
+from kartothek_cube.core.write.stage import Drained, Receipt, Staging, stage_parts, stage_together
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.members import existing_for_build, load_cube
 from kartothek_cube.cube.write.plan import (
     Block,
     CubeWrite,
-    DatasetWrite,
     InputData,
+    MemberWrite,
+    check_arguments,
     check_duplicates,
+    check_extension,
     check_has_blocks,
     check_not_empty,
     check_stays_filled,
     concat,
+    materialize,
+    plan_append,
+    plan_build,
+    plan_extend,
+    plan_update,
     prepare_parts,
 )
 from kartothek_cube.errors import InvalidInput, KartothekCubeError
+from kartothek_cube.typing import IntoConditions
 
 Receipts: TypeAlias = Mapping[str, list[Receipt]]
 """Dataset → receipts of its staged files."""
+
+
+class Planner(Protocol):
+    """Plans a write from the columns of each dataset.
+
+    With ``more``, further datasets may follow: a missing one is no error yet.
+    """
+
+    def __call__(self, schemas: Mapping[str, pa.Schema], *, more: bool = False) -> CubeWrite:
+        """The plan; an error if these columns cannot be written."""
+
+
+def begin_build(
+    cube: Cube,
+    store: Store,
+    names: Collection[str],
+    metadata: object,
+    overwrite: bool,
+    partition_on: object,
+    serializer: FileFormat | None,
+    on_conflict: object,
+    txn: object = None,
+    *,
+    more: bool = False,
+) -> Planner:
+    """Begin a build: from now on commits of others to the present datasets are conflicts.
+
+    ``names``: the datasets known so far; with ``more``, others may follow.
+    """
+    keys = materialize(partition_on)
+    # Before the store is asked; the plan repeats it with the names that are known then.
+    check_arguments(cube, names, metadata, keys, more=more)
+    rule, number = check_on_conflict(on_conflict), parse_txn(txn)
+    return partial(
+        plan_build,
+        cube,
+        existing=existing_for_build(cube, store),
+        metadata=metadata,
+        overwrite=overwrite,
+        partition_on=keys,
+        serializer=serializer,
+        on_conflict=rule,
+        txn=number,
+    )
+
+
+def begin_extension(
+    cube: Cube,
+    store: Store,
+    names: Collection[str],
+    metadata: object,
+    overwrite: bool,
+    partition_on: object,
+    serializer: FileFormat | None,
+    on_conflict: object,
+    txn: object = None,
+    *,
+    more: bool = False,
+) -> Planner:
+    """Begin to add datasets to a cube, or to replace some."""
+    keys = materialize(partition_on)
+    # Before the store is asked; the plan repeats it with the names that are known then.
+    check_extension(cube, names, metadata, keys, more=more)
+    rule, number = check_on_conflict(on_conflict), parse_txn(txn)
+    return partial(
+        plan_extend,
+        cube,
+        existing=load_cube(cube, store),
+        metadata=metadata,
+        overwrite=overwrite,
+        partition_on=keys,
+        serializer=serializer,
+        on_conflict=rule,
+        txn=number,
+    )
+
+
+def begin_append(
+    cube: Cube, store: Store, metadata: object, serializer: FileFormat | None, txn: object = None
+) -> Planner:
+    """Begin to add rows to datasets of a cube."""
+    number = parse_txn(txn)
+    existing = load_cube(cube, store)
+    return partial(plan_append, cube, existing=existing, metadata=metadata, serializer=serializer, txn=number)
+
+
+def begin_update(
+    cube: Cube,
+    store: Store,
+    remove_conditions: IntoConditions,
+    ktk_cube_dataset_ids: object,
+    metadata: object,
+    serializer: FileFormat | None,
+    on_conflict: object,
+    txn: object = None,
+) -> Planner:
+    """Begin to remove partitions and add rows."""
+    rule, number = check_on_conflict(on_conflict), parse_txn(txn)
+    names = converter_str_set_optional(ktk_cube_dataset_ids)
+    return partial(
+        plan_update,
+        cube,
+        existing=load_cube(cube, store),
+        remove_conditions=materialize(remove_conditions),
+        names=None if names is None else sorted(names),
+        metadata=metadata,
+        serializer=serializer,
+        on_conflict=rule,
+        txn=number,
+    )
+
+
+# --- staging --------------------------------------------------------------------------------------
 
 
 def stage_input(store: Store, plan: Planner, data: InputData) -> tuple[CubeWrite, Receipts]:
@@ -76,7 +208,7 @@ def stage_tables(store: Store, write: CubeWrite, tables: Mapping[str, pa.Table])
     return dict(zip(parts, stage_together(store, stagings), strict=True))
 
 
-def stage_table(store: Store, write: DatasetWrite, table: pa.Table) -> list[Receipt]:
+def stage_table(store: Store, write: MemberWrite, table: pa.Table) -> list[Receipt]:
     """Check and stage one block of rows, e.g. in a Spark task."""
     return stage_parts(store, write.request, prepare_parts(write, table, new_id()), write.schema)
 
@@ -85,10 +217,10 @@ def _stage_stream(store: Store, plan: Planner, data: InputData) -> tuple[CubeWri
     check_store_can_commit(store)
     buffer = WriteBuffer(plan, chunk_bytes())
 
-    def prepare(chunk: tuple[DatasetWrite, pa.Table]) -> tuple[DatasetWrite, list[PartitionRows]]:
+    def prepare(chunk: tuple[MemberWrite, pa.Table]) -> tuple[MemberWrite, list[PartitionRows]]:
         return chunk[0], prepare_parts(*chunk, new_id())
 
-    def prepared() -> Iterator[tuple[DatasetWrite, PartitionRows]]:
+    def prepared() -> Iterator[tuple[MemberWrite, PartitionRows]]:
         # `map` and `Drained`: no local variable keeps rows alive that are stored.
         for write, parts in map(prepare, buffer.chunks(chain(Drained(data.blocks), data.rest or ()))):
             for part in Drained(parts):
@@ -112,16 +244,6 @@ def _stage_stream(store: Store, plan: Planner, data: InputData) -> tuple[CubeWri
 
 
 # --- the write buffer -----------------------------------------------------------------------------
-
-
-class Planner(Protocol):
-    """Plans a write from the columns of each dataset.
-
-    With ``more``, further datasets may follow: a missing one is no error yet.
-    """
-
-    def __call__(self, schemas: Mapping[str, pa.Schema], *, more: bool = False) -> CubeWrite:
-        """The plan; an error if these columns cannot be written."""
 
 
 @dataclass(slots=True)
@@ -177,7 +299,7 @@ class WriteBuffer:
         self._datasets: dict[str, DatasetBuffer] = {}
         self._write: CubeWrite | None = None
 
-    def chunks(self, blocks: Iterable[Block]) -> Iterator[tuple[DatasetWrite, pa.Table]]:
+    def chunks(self, blocks: Iterable[Block]) -> Iterator[tuple[MemberWrite, pa.Table]]:
         """Chunks of rows to store together; over the limit, the largest buffer is drained."""
         for name, block in blocks:
             buffer = self._datasets.setdefault(name, DatasetBuffer())
@@ -189,7 +311,7 @@ class WriteBuffer:
         for name in [name for name, buffer in self._datasets.items() if buffer.waiting]:
             yield self._drain(name)
 
-    def _drain(self, name: str) -> tuple[DatasetWrite, pa.Table]:
+    def _drain(self, name: str) -> tuple[MemberWrite, pa.Table]:
         assert self._write is not None
         return self._write.datasets[name], self._datasets[name].take()
 

@@ -20,29 +20,21 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kartothek_cube.core.commit.commit import check_store_can_commit
-from kartothek_cube.core.commit.dataset_write import (
-    MetadataArguments,
-    StagedWrite,
-    commit_staged,
-    removed_labels,
-    update_options,
-)
+from kartothek_cube.core.commit.dataset_write import DatasetWrite, removed_labels
 from kartothek_cube.core.metadata.commit_log import Txn, is_applied, parse_txn
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.snapshots.time_travel import check_as_of, load_snapshot_as_of
-from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.contract import Store, check_store_can_commit
 from kartothek_cube.core.stores.open import open_store, store_factory
 from kartothek_cube.core.write.layout import parse_scope
 from kartothek_cube.core.write.plan import plan_dataset_update, plan_new
 from kartothek_cube.core.write.prepare import Schemas, WriteRequest
-from kartothek_cube.core.write.stage import Receipt
+from kartothek_cube.core.write.stage import Receipt, StagedWrite
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.members import cube_of, other_cubes, read_members, valid_cube
-from kartothek_cube.cube.verbs.write import existing_for_build
+from kartothek_cube.cube.members import cube_of, existing_for_build, other_cubes, read_members, valid_cube
 from kartothek_cube.cube.write.commit import commit_cube_write
 from kartothek_cube.cube.write.plan import CubeWrite, check_duplicates, plan_append, plan_build, plan_extend
 from kartothek_cube.errors import (
@@ -201,8 +193,8 @@ class DatasetWritePlan:
     def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None, scope: Scope) -> None:
         """Publish files that were staged for `rows`, and remove the partitions in the scope."""
         staged = StagedWrite(self.request, tuple(receipts), self.schemas.tables, 1)
-        rules = update_options(scope, self.base, "raise", txn)
-        commit_staged(store, staged, MetadataArguments(), replace(rules, creates=self.creates or rules.creates))
+        write = DatasetWrite(store, self.request.uuid, self.base, creates=self.creates, txn=txn)
+        write.removing(scope).commit(staged)
 
 
 def _plan_dataset(write: SourceWrite, store: Store) -> DatasetWritePlan:
@@ -245,9 +237,9 @@ class CubeWritePlan:
         check_duplicates(store, self.write.datasets[self.name], receipts, "the rows of two tasks")
         write = replace(self.write, txn=txn)
         if scope and self.base is not None:
-            rules = update_options(scope, self.base, "raise")
-            removed = {self.name: removed_labels(store, self.base, rules.scope)}
-            write = replace(write, removed=removed, scopes={self.name: rules.labels}, allow_empty=True)
+            removal = DatasetWrite(store, self.base.uuid, self.base).removing(scope)
+            removed = {self.name: removed_labels(store, self.base, removal.scope)}
+            write = replace(write, removed=removed, scopes={self.name: removal.labels}, allow_empty=True)
         commit_cube_write(store, write, {self.name: list(receipts)})
 
 

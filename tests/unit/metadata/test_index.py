@@ -27,7 +27,8 @@ from kartothek_cube.core.metadata.index import (
 from kartothek_cube.core.snapshots import loader as index_file
 from kartothek_cube.core.snapshots.loader import index_bytes, load_index, load_snapshot, read_index
 from kartothek_cube.core.stores.local import MemoryStore
-from kartothek_cube.core.write.stage import PartitionRows, index_entries
+from kartothek_cube.core.write.prepare import PartitionRows
+from kartothek_cube.core.write.stage import index_entries
 from kartothek_cube.errors import CorruptData, CorruptDocument, InvalidInput, Unsupported
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.commits import UUID, write

@@ -11,8 +11,7 @@ import pytest
 from kartothek_cube.api.cube import C
 from kartothek_cube.core.metadata.commit_log import Txn
 from kartothek_cube.core.stores.local import MemoryStore
-from kartothek_cube.cube.members import load_cube
-from kartothek_cube.cube.verbs.write import existing_for_build
+from kartothek_cube.cube.members import existing_for_build, load_cube
 from kartothek_cube.cube.write.plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.errors import AlreadyExists, KartothekCubeError
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
