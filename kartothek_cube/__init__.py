@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kartothek_cube.api.cube import append_to_cube as append_to_cube
     from kartothek_cube.api.cube import build_cube as build_cube
     from kartothek_cube.api.cube import build_cube_index as build_cube_index
+    from kartothek_cube.api.cube import check_migration as check_migration
     from kartothek_cube.api.cube import cleanup_cube as cleanup_cube
     from kartothek_cube.api.cube import collect_stats as collect_stats
     from kartothek_cube.api.cube import compact_cube as compact_cube
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from kartothek_cube.api.cube import drop_cube_index as drop_cube_index
     from kartothek_cube.api.cube import drop_cube_tag as drop_cube_tag
     from kartothek_cube.api.cube import extend_cube as extend_cube
+    from kartothek_cube.api.cube import forget_cells as forget_cells
     from kartothek_cube.api.cube import iter_cube as iter_cube
     from kartothek_cube.api.cube import list_cube_tags as list_cube_tags
     from kartothek_cube.api.cube import list_cubes as list_cubes
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from kartothek_cube.api.cube import query_cube_arrow as query_cube_arrow
     from kartothek_cube.api.cube import query_cube_changes as query_cube_changes
     from kartothek_cube.api.cube import remove_partitions as remove_partitions
+    from kartothek_cube.api.cube import rename_cube as rename_cube
     from kartothek_cube.api.cube import run_plan as run_plan
     from kartothek_cube.api.cube import stream_cube as stream_cube
     from kartothek_cube.api.cube import tag_cube as tag_cube
@@ -74,12 +77,12 @@ else:
         __name__,
         {
             "api.cube": (
-                "C, Conjunction, Cube, append_to_cube, build_cube, build_cube_index, cleanup_cube, collect_stats, "
-                "compact_cube, copy_cube, count_cube, cube_history, cube_report, delete_cells, delete_cube, "
-                "describe_cube, describe_cube_changes, drop_cube_index, drop_cube_tag, extend_cube, iter_cube, "
-                "list_cube_tags, list_cubes, load_group, open_cube, plan_cube_query, query_cube, query_cube_arrow, "
-                "query_cube_changes, remove_partitions, run_plan, stream_cube, tag_cube, undo_cube, update_cube, "
-                "verify_cube"
+                "C, Conjunction, Cube, append_to_cube, build_cube, build_cube_index, check_migration, cleanup_cube, "
+                "collect_stats, compact_cube, copy_cube, count_cube, cube_history, cube_report, delete_cells, "
+                "delete_cube, describe_cube, describe_cube_changes, drop_cube_index, drop_cube_tag, extend_cube, "
+                "forget_cells, iter_cube, list_cube_tags, list_cubes, load_group, open_cube, plan_cube_query, "
+                "query_cube, query_cube_arrow, query_cube_changes, remove_partitions, rename_cube, run_plan, "
+                "stream_cube, tag_cube, undo_cube, update_cube, verify_cube"
             ),
             "core.dataset.history": "drop_dataset_tag, list_dataset_tags, read_dataset_changes, tag_dataset",
             "core.dataset.maintain": "build_statistics, drop_columns, list_datasets, set_layout",

@@ -29,9 +29,12 @@ if TYPE_CHECKING:
     from kartothek_cube.cube.cube import Cube as Cube
     from kartothek_cube.cube.query.plan import Group as Group
     from kartothek_cube.cube.query.plan import QueryPlan as QueryPlan
+    from kartothek_cube.cube.verbs.cells import ForgetReport as ForgetReport
     from kartothek_cube.cube.verbs.cells import delete_cells as delete_cells
     from kartothek_cube.cube.verbs.cells import delete_cube as delete_cube
+    from kartothek_cube.cube.verbs.cells import forget_cells as forget_cells
     from kartothek_cube.cube.verbs.copy import copy_cube as copy_cube
+    from kartothek_cube.cube.verbs.copy import rename_cube as rename_cube
     from kartothek_cube.cube.verbs.describe import CubeChanges as CubeChanges
     from kartothek_cube.cube.verbs.describe import CubeDescription as CubeDescription
     from kartothek_cube.cube.verbs.describe import describe_cube as describe_cube
@@ -60,6 +63,10 @@ if TYPE_CHECKING:
     from kartothek_cube.cube.verbs.read import stream_cube as stream_cube
     from kartothek_cube.cube.verbs.report import CubeReport as CubeReport
     from kartothek_cube.cube.verbs.report import cube_report as cube_report
+    from kartothek_cube.cube.verbs.verify import MigrationReport as MigrationReport
+    from kartothek_cube.cube.verbs.verify import Remark as Remark
+    from kartothek_cube.cube.verbs.verify import Verdict as Verdict
+    from kartothek_cube.cube.verbs.verify import check_migration as check_migration
     from kartothek_cube.cube.verbs.verify import verify_cube as verify_cube
     from kartothek_cube.cube.verbs.write import CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZER
     from kartothek_cube.cube.verbs.write import append_to_cube as append_to_cube
@@ -82,8 +89,8 @@ else:
             "core.metadata.snapshot": "KTK_CUBE_METADATA_DIMENSION_COLUMNS, KTK_CUBE_METADATA_KEY_IS_SEED",
             "cube.cube": "KTK_CUBE_METADATA_STORAGE_FORMAT, KTK_CUBE_METADATA_VERSION, KTK_CUBE_UUID_SEPERATOR, Cube",
             "cube.query.plan": "Group, QueryPlan",
-            "cube.verbs.cells": "delete_cells, delete_cube",
-            "cube.verbs.copy": "copy_cube",
+            "cube.verbs.cells": "ForgetReport, delete_cells, delete_cube, forget_cells",
+            "cube.verbs.copy": "copy_cube, rename_cube",
             "cube.verbs.describe": (
                 "CubeChanges, CubeDescription, describe_cube, describe_cube_changes, list_cubes, open_cube"
             ),
@@ -98,7 +105,7 @@ else:
                 "stream_cube"
             ),
             "cube.verbs.report": "CubeReport, cube_report",
-            "cube.verbs.verify": "verify_cube",
+            "cube.verbs.verify": "MigrationReport, Remark, Verdict, check_migration, verify_cube",
             "cube.verbs.write": (
                 "CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZER, append_to_cube, build_cube, extend_cube, "
                 "remove_partitions, update_cube"

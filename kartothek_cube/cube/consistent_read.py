@@ -42,7 +42,7 @@ from kartothek_cube.core.snapshots.time_travel import (
 )
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube, get_payload_subset, visible_columns
-from kartothek_cube.errors import HistoryUnavailable, IncompleteCubeWarning, InvalidInput
+from kartothek_cube.errors import HistoryUnavailable, IncompleteCubeWarning, InvalidInput, InvalidRequest
 from kartothek_cube.typing import CubeState
 
 
@@ -627,16 +627,26 @@ def _may_have(snapshot: Snapshot, write: str, when: datetime | None) -> bool:
     return oldest is None or when is None or oldest > when or snapshot.has_foreign_commit
 
 
+def check_whole_writes(uuid_prefix: str, members: Mapping[str, Snapshot]) -> None:
+    """Raise `InvalidRequest` if some of the datasets lack a write that others have."""
+    for found in _partial_commits(members):
+        raise InvalidRequest(
+            f"{_describe(uuid_prefix, found, members)} Take it back first: that needs the history. Nothing was deleted."
+        )
+
+
+def _describe(uuid_prefix: str, partial: PartialCommit, members: Mapping[str, Snapshot]) -> str:
+    undo = "; ".join(f"undo({members[name].uuid!r}, store, {partial.write.id!r})" for name in partial.landed)
+    return (
+        f"Cube {uuid_prefix!r}: the write {partial.write.id} of an older version is in {', '.join(partial.landed)} "
+        f"but not in {', '.join(partial.lacking)}. It stopped halfway, or takes long. "
+        f"Queries see what is there. Repeat the write, or take it back: {undo}."
+    )
+
+
 def _warn(uuid_prefix: str, store: Store, partial: PartialCommit, members: Mapping[str, Snapshot]) -> None:
     """Warn of an abandoned write, once in this process."""
     if (store.identity, partial.write.id) in _warned:
         return
     _warned.add((store.identity, partial.write.id))
-    undo = "; ".join(f"undo({members[name].uuid!r}, store, {partial.write.id!r})" for name in partial.landed)
-    warnings.warn(
-        f"Cube {uuid_prefix!r}: the write {partial.write.id} of an older version is in {', '.join(partial.landed)} "
-        f"but not in {', '.join(partial.lacking)}. It stopped halfway, or takes long. "
-        f"Queries see what is there. Repeat the write, or take it back: {undo}.",
-        IncompleteCubeWarning,
-        stacklevel=2,
-    )
+    warnings.warn(_describe(uuid_prefix, partial, members), IncompleteCubeWarning, stacklevel=2)

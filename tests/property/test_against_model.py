@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core.io import parquet
 from kartothek_cube.core.io import parquet as parquet_source
-from kartothek_cube.cube.execute import load as shared_key_columns
 from kartothek_cube.testing.strategies import cubes_with_data, queries
 from tests.support.cube_model import (
     answer,
@@ -27,7 +26,6 @@ def as_if_large(monkeypatch):
     for name in ("_FILTERED_ROWS", "_FEW_ROWS", "_SKIPPED_ROWS"):
         monkeypatch.setattr(parquet, name, 0)
     monkeypatch.setattr(parquet_source, "_MANY_ROWS_OF_A_SOURCE", 0)
-    monkeypatch.setattr(shared_key_columns, "_FEW_ROWS", 0)
 
 
 thorough = settings(

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kartothek_cube.cli.commands.rows import (
     Reports,
+    cells_of,
     changes_rows,
     check_answer,
     commit_lines,
     deleted_rows,
-    deletion_of,
     description,
     report_lines,
     yes_or_dry_run,
@@ -39,10 +37,9 @@ from kartothek_cube.cli.context import (
 from kartothek_cube.cli.options import chosen_datasets, cube_command, dry_run, patterns, where, yes
 from kartothek_cube.cli.output import bold, confirm, echo, show, size
 from kartothek_cube.core.arguments import pluralize
-from kartothek_cube.errors import IncompleteCubeWarning
 
 if TYPE_CHECKING:
-    from kartothek_cube.api.cube import CleanupReport
+    from kartothek_cube.api.cube import ForgetReport
     from kartothek_cube.core.stores.contract import Entry, Store
 
 
@@ -233,61 +230,19 @@ def rename_command(session: Session, new_name: str, dataset: str | None, dry_run
     Each dataset is copied inside the store, then its original is deleted; the seed comes last. If
     that is interrupted, call it again. Histories begin anew, tags stay.
     """
-    from kartothek_cube.core.maintenance.copy import run_rename
+    from kartothek_cube.cube.verbs.copy import rename_cube
 
     with working(session):
         loaded = load_cube(session)
-        names = new_uuids(loaded, new_name, dataset)
-        _check_free(loaded, names, None if dataset is not None else new_name)
+        if dataset is not None and dataset not in loaded.datasets:
+            raise missing("dataset", dataset, loaded.datasets)
+        new = (new_name, None) if dataset is None else (None, {dataset: new_name})
+        names = rename_cube(loaded.cube, loaded.store, *new, dry_run=True)
     if not dry_run:
         confirm(f"Rename {', '.join(f'{old} to {new}' for old, new in names.items())}?", loaded.store, yes=yes)
         with working(session):
-            for old, new in names.items():
-                run_rename(loaded.store, old, new, names if dataset is None else None)
+            rename_cube(loaded.cube, loaded.store, *new)
     show(session, {"dry_run": dry_run, "renamed": names}, lambda: rename_lines(names, dry_run=dry_run))
-
-
-def new_uuids(loaded: LoadedCube, new_name: str, dataset: str | None) -> dict[str, str]:
-    """Uuid → new uuid, in the order of renaming."""
-    cube = loaded.cube
-    if dataset is not None and dataset not in loaded.datasets:
-        raise missing("dataset", dataset, loaded.datasets)
-    if new_name == (dataset or cube.uuid_prefix):
-        raise Failure(
-            f"The {'cube' if dataset is None else 'dataset'} is called {new_name} already. Nothing was renamed."
-        )
-    if dataset is not None:
-        return {cube.ktk_dataset_uuid(dataset): cube.ktk_dataset_uuid(new_name)}
-    renamed = cube.copy(uuid_prefix=new_name)
-    # The cube exists as long as its seed: after an interruption, the next call continues.
-    order = sorted(loaded.datasets, key=lambda name: (name == cube.seed_dataset, name))
-    return {cube.ktk_dataset_uuid(name): renamed.ktk_dataset_uuid(name) for name in order}
-
-
-def _check_free(loaded: LoadedCube, names: Mapping[str, str], prefix: str | None) -> None:
-    """Raise for a name that is taken, unless by an interrupted call of the same renaming."""
-    from kartothek_cube.core.maintenance.copy import is_nearly_renamed
-    from kartothek_cube.core.snapshots.loader import is_visible
-    from kartothek_cube.cube.members import read_members, valid_cube
-    from kartothek_cube.errors import KartothekCubeError
-
-    new_to_old = {new: old for old, new in names.items()}
-    taken = [
-        new
-        for new, old in new_to_old.items()
-        if is_visible(loaded.store, new) and (new == old or not is_nearly_renamed(loaded.store, old, new))
-    ]
-    if taken:
-        raise Failure(f"There is already a dataset {taken[0]}. Nothing was renamed.")
-    if prefix is None:
-        return
-    try:
-        other = valid_cube(prefix, read_members(prefix, loaded.store))
-    except KartothekCubeError:
-        return  # the copies of an interrupted call have no seed yet, since it comes last
-    seed = other.ktk_dataset_uuid(other.seed_dataset)
-    if seed not in names.values():
-        raise Failure(f"There is already a cube {prefix} with the seed dataset {seed}. Nothing was renamed.")
 
 
 def rename_lines(names: Mapping[str, str], *, dry_run: bool) -> Iterator[str]:
@@ -367,119 +322,66 @@ def forget_command(session: Session, where: tuple[str, ...], drop_tags: bool, dr
     long as there are any, it refuses, unless --drop-tags is given. Call it again if it was
     interrupted. On a terminal it shows what would be done, and asks.
     """
+    from kartothek_cube.cube.consistent_read import check_whole_writes
+    from kartothek_cube.cube.verbs.cells import forget_cells, tags_of_members
+
     check_answer(dry_run=dry_run, yes=yes)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", IncompleteCubeWarning)
-        try:
-            loaded, delete = deletion_of(session, where)
-        except IncompleteCubeWarning as warning:
-            # Of an older version: a second deletion would not find what the seed has lost.
-            text = "Take it back first: `forget` removes the history that this needs. Nothing was deleted."
-            raise Failure(f"{warning} {text}") from None
+    loaded, conditions = cells_of(session, where)
     with working(session):
-        tags = _tags(loaded)
+        members = {name: found.snapshot for name, found in loaded.datasets.items()}
+        check_whole_writes(session.prefix, members)
+        tags = tags_of_members(loaded.store, members)
     if tags and not drop_tags:
         raise Failure(
-            f"Tags keep older states, which may have the cells: {_names(tags)}. Give --drop-tags, "
+            f"Tags keep older states, which may have the cells: {', '.join(map(str, tags))}. Give --drop-tags, "
             "or drop them by `tag NAME --drop` (of a single dataset: drop_dataset_tag). Nothing was deleted."
         )
     asks = not (dry_run or yes)
     if dry_run or asks:
-        # The files that the deletion would replace are no garbage yet, so they are counted apart.
         with working(session):
-            planned = delete(True)
-            garbage = _clean_up(loaded, dry_run=True)
+            planned = forget_cells(loaded.cube, loaded.store, conditions, drop_tags=drop_tags, dry_run=True)
         if dry_run:
-            _show(session, planned, garbage, tags, dry_run=True)
+            _show(session, planned)
             return
         if not session.json:
-            for line in _rows(planned):
+            for line in _rows(planned.rows):
                 echo(line)
-        confirm(_question(session.prefix, planned, garbage, tags), loaded.store, yes=False)
+        confirm(_question(session.prefix, planned), loaded.store, yes=False)
     with working(session):
-        # If the deletion fails, no history is lost.
-        done = delete(False)
-        _drop(loaded, tags)
-        # Also where no row matches: an interrupted call may have left the files.
-        garbage = _clean_up(loaded, dry_run=False)
-    _show(session, done, garbage, tags, dry_run=False, asked=asks)
+        done = forget_cells(loaded.cube, loaded.store, conditions, drop_tags=drop_tags)
+    _show(session, done, asked=asks)
 
 
-def _tags(loaded: LoadedCube) -> list[tuple[str, str | None]]:
-    """The names of all tags: of the cube, and with the uuid those of single datasets."""
-    from kartothek_cube.core.metadata.tag import Tag, tag_key
-    from kartothek_cube.core.snapshots.time_travel import list_tags, stored_tags, tag_names
-
-    found: list[tuple[str, str | None]] = []
-    for uuid in (dataset.uuid for dataset in loaded.datasets.values()):
-        counting = {tag.name: tag for tag in list_tags(loaded.store, uuid)}
-        found += [(name, None if tag.seed else uuid) for name, tag in counting.items() if tag.seed in (None, uuid)]
-        rest = {tag_key(uuid, name): name for name in tag_names(loaded.store, uuid) if name not in counting}
-        # An unreadable tag keeps every tagged state. A share that does not count is garbage.
-        stored = stored_tags(loaded.store, rest)
-        found += [(rest[key], uuid) for key, tag in stored.items() if tag is not None and not isinstance(tag, Tag)]
-    return sorted(found, key=str)
-
-
-def _names(tags: Iterable[tuple[str, str | None]]) -> str:
-    return ", ".join(name if uuid is None else f"{name} of {uuid}" for name, uuid in tags)
-
-
-def _drop(loaded: LoadedCube, tags: Iterable[tuple[str, str | None]]) -> None:
-    from kartothek_cube.core.dataset.history import drop_dataset_tag
-    from kartothek_cube.cube.verbs.history import drop_cube_tag
-
-    for name, uuid in tags:
-        if uuid is None:
-            drop_cube_tag(loaded.cube, loaded.store, name)
-        else:
-            drop_dataset_tag(uuid, loaded.store, name)
-
-
-def _clean_up(loaded: LoadedCube, *, dry_run: bool) -> CleanupReport:
-    """Remove all that the newest state of the cube does not need."""
-    from kartothek_cube.core.runtime.options import options
-    from kartothek_cube.cube.verbs.maintain import cleanup_cube
-
-    return cleanup_cube(
-        loaded.cube, loaded.store, dry_run=dry_run, options=options(grace=timedelta(0), retain=timedelta(0))
-    )
-
-
-def _question(prefix: str, planned: Reports, garbage: CleanupReport, tags: Sequence[tuple[str, str | None]]) -> str:
-    rows = f"Delete {deleted_rows(planned)} of cube {prefix}, then remove" if changes_rows(planned) else "Remove"
-    files = f" and {pluralize(len(garbage.removed), 'file')} of older states" if garbage.removed else ""
-    names = f" and the tags {_names(tags)}" if tags else ""
+def _question(prefix: str, planned: ForgetReport) -> str:
+    changes = changes_rows(planned.rows)
+    rows = f"Delete {deleted_rows(planned.rows)} of cube {prefix}, then remove" if changes else "Remove"
+    removed = planned.cleanup.removed
+    files = f" and {pluralize(len(removed), 'file')} of older states" if removed else ""
+    names = f" and the tags {', '.join(planned.dropped_tags)}" if planned.dropped_tags else ""
     return (
         f"{rows} all history{files}{names}? No older state can be read or restored any more, "
         "and readers and writers that are running fail."
     )
 
 
-def _show(
-    session: Session,
-    reports: Reports,
-    garbage: CleanupReport,
-    tags: Sequence[tuple[str, str | None]],
-    *,
-    dry_run: bool,
-    asked: bool = False,
-) -> None:
-    value: dict[str, Any] = description(reports, dry_run=dry_run)
-    value |= {name: [entry.key for entry in getattr(garbage, name)] for name in ("removed", "waiting")}
-    value["dropped_tags"] = [_names([tag]) for tag in tags]
+def _show(session: Session, report: ForgetReport, *, asked: bool = False) -> None:
+    value: dict[str, Any] = description(report.rows, dry_run=report.dry_run)
+    value |= {name: [entry.key for entry in getattr(report.cleanup, name)] for name in ("removed", "waiting")}
+    value["dropped_tags"] = list(report.dropped_tags)
     value["beyond_reach"] = BEYOND_REACH
-    show(session, value, lambda: forgotten_lines(reports, garbage, dry_run=dry_run, asked=asked))
+    show(session, value, lambda: forgotten_lines(report, asked=asked))
 
 
-def forgotten_lines(reports: Reports, garbage: CleanupReport, *, dry_run: bool, asked: bool = False) -> Iterator[str]:
+def forgotten_lines(report: ForgetReport, *, asked: bool = False) -> Iterator[str]:
     """Rows, files, and what remains.
 
     With ``asked`` the table of rows was shown before the question.
     """
-    yield from commit_lines(reports) if asked else _rows(reports)
-    replaced = sum(report.files_rewritten + report.files_removed for report in reports.values()) if dry_run else 0
-    head = "Would be removed:" if dry_run else "Removed:"
+    rows, garbage = report.rows, report.cleanup
+    yield from commit_lines(rows) if asked else _rows(rows)
+    # The files that the deletion would replace are no garbage yet, so they are counted apart.
+    replaced = sum(one.files_rewritten + one.files_removed for one in rows.values()) if report.dry_run else 0
+    head = "Would be removed:" if report.dry_run else "Removed:"
     more = f", and {pluralize(replaced, 'file')} with the rows" if replaced else ""
     yield f"{bold(head)} {_files(garbage.removed)} of older states and their history{more}"
     if garbage.waiting:

@@ -27,6 +27,7 @@ from kartothek_cube.core.arguments import pluralize
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kartothek_cube.api.cube import Conjunction
     from kartothek_cube.api.dataset import RowsReport
     from kartothek_cube.core.metadata.snapshot import Snapshot
     from kartothek_cube.core.stores.contract import Store
@@ -65,25 +66,27 @@ def delete_rows_command(session: Session, where: tuple[str, ...], dry_run: bool,
     have the cells, until `cleanup`; see `forget`. On a terminal it shows what would be done, and
     asks.
     """
+    from kartothek_cube.cube.verbs.cells import delete_cells
+
     check_answer(dry_run=dry_run, yes=yes)
-    loaded, delete = deletion_of(session, where)
+    loaded, conditions = cells_of(session, where)
 
     def question(planned: Reports) -> str:
         return f"Delete {deleted_rows(planned)} of cube {session.prefix}?"
 
+    def delete(dry: bool) -> Reports:
+        return delete_cells(loaded.cube, loaded.store, conditions, dry_run=dry)
+
     perform(session, loaded.store, delete, question, dry_run=dry_run, yes=yes)
 
 
-def deletion_of(session: Session, where: tuple[str, ...]) -> tuple[LoadedCube, Callable[[bool], Reports]]:
-    """The cube, and what deletes its cells; its argument is ``dry_run``."""
-    from kartothek_cube.cube.verbs.cells import delete_cells
-
+def cells_of(session: Session, where: tuple[str, ...]) -> tuple[LoadedCube, Conjunction]:
+    """The cube, and the conditions on cells to be deleted."""
     if not where:
         raise click.UsageError("Missing option '--where'. To delete everything, use `delete`.")
     with working(session):
         loaded = load_cube(session)
-        conditions = conditions_of(where, loaded)
-    return loaded, lambda dry: delete_cells(loaded.cube, loaded.store, conditions, dry_run=dry)
+        return loaded, conditions_of(where, loaded)
 
 
 def perform(

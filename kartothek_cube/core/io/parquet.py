@@ -15,7 +15,6 @@ import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
@@ -459,11 +458,6 @@ class ParquetSource:
                 pass
         self.footer.set_checked(groups, positions)
 
-    def packed(self, span: Span) -> bytes:
-        """Bytes of the file as they are."""
-        start, end = span
-        return bytes(self._handle.read_at(end - start, start)) if 0 <= start <= end else b""
-
     def _read(self, file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         if not groups:  # pyarrow 18 cannot read zero row groups
             return self.schema.empty_table().select(list(columns))
@@ -683,10 +677,8 @@ def read_parquet_inside(
     Columns that the file lacks are null.
     """
     with open_file(store, key, dataset) as source:
-        table, found = read_matching(
-            source, key, columns, schema, with_runtime_filter(source, predicates, runtime_filter)
-        )
-        return table, found.rows
+        narrowed = with_runtime_filter(source, predicates, runtime_filter)
+        return _selected(source, _matching_groups(source, schema, narrowed), columns, schema, narrowed, key)
 
 
 def read_matching_files(
@@ -744,50 +736,11 @@ def with_runtime_filter(
     return tuple((*conjunction, *runtime_filter) for conjunction in predicates or ((),))
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRows:
-    """Some rows of a file.
-
-    Attributes
-    ----------
-    groups : Sequence[int]
-        The row groups that were looked at.
-    rows : int
-        The number of rows.
-    positions : IntArray | None
-        Where they are among the rows of these row groups; None: they are all of them.
-    """
-
-    groups: Sequence[int]
-    rows: int
-    positions: IntArray | None = None
-
-
-def read_matching(
-    source: ParquetSource, key: str, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None
-) -> tuple[pa.Table, FoundRows]:
-    """The rows of an open file that satisfy the predicates, as `read_parquet_inside`."""
-    return _selected(source, _matching_groups(source, schema, predicates), columns, schema, predicates, key)
-
-
-def read_found(
-    source: ParquetSource, key: str, columns: Sequence[str], schema: pa.Schema, found: FoundRows
-) -> pa.Table:
-    """Columns of rows that were found in this file, or in another one with equal row groups."""
-    present = [c for c in columns if c in source.positions]
-    if found.positions is None:
-        table = _read(source, found.groups, present)
-    else:
-        table = _read_at(source, found.groups, present, found.positions)
-    return _typed(table, found.rows, columns, schema, key)
-
-
 def read_source(
     source: ParquetSource, key: str, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None
 ) -> tuple[pa.Table, int]:
     """All rows of the row groups in which predicates may match, and their number."""
-    table, found = _selected(source, _matching_groups(source, schema, predicates), columns, schema, None, key)
-    return table, found.rows
+    return _selected(source, _matching_groups(source, schema, predicates), columns, schema, None, key)
 
 
 def _selected(
@@ -797,12 +750,12 @@ def _selected(
     schema: pa.Schema,
     predicates: Predicates | None,
     key: str,
-) -> tuple[pa.Table, FoundRows]:
-    """The rows of some row groups that satisfy the predicates."""
+) -> tuple[pa.Table, int]:
+    """The rows of some row groups that satisfy the predicates, and their number."""
     filtered = sorted(columns_of(predicates))
     if not filtered:
         rows = source.rows(groups)
-        return _typed(_read(source, groups, columns), rows, columns, schema, key), FoundRows(groups, rows)
+        return _typed(_read(source, groups, columns), rows, columns, schema, key), rows
     # First the columns of the predicates, then the others, only of row groups in which a row is
     # left, and there only up to the last such row. Repeated texts stay dictionaries until the rows
     # are filtered.
@@ -812,11 +765,10 @@ def _selected(
     mask = matching_rows(table, predicates)
     positions = np.flatnonzero(mask)
     table = table if len(positions) == len(mask) else table.take(pa.array(positions))
-    found = FoundRows(groups, len(positions), None if len(positions) == len(mask) else positions)
     others = _read_at(source, groups, [c for c in rest if c in source.positions], positions)
     if others is not None:
         table = pa.table([*table.columns, *others.columns], names=[*table.column_names, *others.column_names])
-    return _typed(table, found.rows, columns, schema, key), found
+    return _typed(table, len(positions), columns, schema, key), len(positions)
 
 
 def _read_at(
@@ -907,8 +859,7 @@ def _pieces(
     needed = list(dict.fromkeys((*columns, *sorted(columns_of(predicates)))))
     present = [c for c in needed if c in source.positions]
     if size <= nbytes or not present:
-        table, found = _selected(source, groups, columns, schema, predicates, key)
-        yield table, found.rows
+        yield _selected(source, groups, columns, schema, predicates, key)
         return
     rows = max(1, min(_PIECE_ROWS, source.rows(groups) * nbytes // size))
     for batch in source.batches(groups, present, rows, nbytes):

@@ -27,7 +27,7 @@ import pyarrow.types as pt
 import zstandard
 
 from kartothek_cube.core.arrow.keys import IntArray
-from kartothek_cube.core.metadata.index import are_distinct, are_few, label_order, positions_among
+from kartothek_cube.core.metadata.index import are_distinct, positions_among
 from kartothek_cube.core.metadata.naming import quote, unquote
 from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Unsupported
@@ -478,10 +478,7 @@ class PartitionColumns:
 
     def positions(self, names: pa.Array) -> IntArray:
         """For each name the position of the partition with this label, -1 where there is none."""
-        order = None
-        if are_few(names, self.labels):
-            order = self.derived("label order", self.labels, lambda: label_order(self.labels))
-        return positions_among(names, self.labels, order)
+        return positions_among(names, self.labels)
 
     def places(self, labels: pa.DictionaryArray) -> IntArray:
         """For each label of an index the position of its partition, -1 where there is none."""

@@ -252,43 +252,15 @@ def are_distinct(labels: pa.Array) -> bool:
     return bool(pc.count_distinct(labels).as_py() == len(labels))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LabelOrder:
-    """Distinct hashes of labels in ascending order, their positions, and the longest length."""
-
-    hashes: _ViewHashes
-    positions: IntArray
-    longest: int
-
-
-def label_order(labels: pa.Array) -> LabelOrder | None:
-    """The order that `positions_among` searches; None where hashes cannot tell the labels apart."""
-    if not uses_fast_paths() or not _can_be_hashed(lengths := _lengths(labels)):
-        return None
-    longest = int(lengths.max())
-    hashes = _view_hashes(labels, longest)
-    order = np.argsort(hashes)
-    ascending = hashes[order]
-    return LabelOrder(ascending, order, longest) if bool((ascending[1:] != ascending[:-1]).all()) else None
-
-
-def positions_among(names: pa.Array, labels: pa.Array, order: LabelOrder | None) -> IntArray:
-    """The position of each name among the labels, -1 where it is missing.
-
-    With the order of the labels only a few of them are compared.
-    """
-    if order is None or not _can_be_hashed(_lengths(names)):
-        places: IntArray = pc.fill_null(pc.index_in(names, value_set=labels), -1).to_numpy().astype(np.int64)
-        return places
-    hashes = _view_hashes(names, order.longest)
-    nearest = np.minimum(np.searchsorted(order.hashes, hashes), len(labels) - 1)
-    positions = order.positions[nearest]
-    return np.where(pc.equal(labels.take(pa.array(positions)), names).to_numpy(zero_copy_only=False), positions, -1)
-
-
-def are_few(names: pa.Array, labels: pa.Array) -> bool:
-    """Whether searching these names by their hashes is faster than scanning all labels."""
-    return len(names) * _COST < len(labels)
+def positions_among(names: pa.Array, labels: pa.Array) -> IntArray:
+    """The position of each name among the labels, which are distinct; -1 where it is missing."""
+    if len(names) * _COST > len(labels):
+        return np.asarray(pc.fill_null(pc.index_in(names, value_set=labels), -1), dtype=np.int64)
+    # Few names: a table of these is smaller than one of all labels.
+    found = pc.indices_nonzero(pc.is_in(labels, value_set=names))
+    positions = np.append(found.to_numpy(), -1).astype(np.int64)
+    places: IntArray = positions[pc.fill_null(pc.index_in(names, value_set=labels.take(found)), -1).to_numpy()]
+    return places
 
 
 def _lengths(labels: pa.Array) -> IntArray:

@@ -36,21 +36,9 @@ from kartothek_cube.core.arrow.keys import (
     where_valid,
 )
 from kartothek_cube.core.expressions.predicates import Clause, Constants, filter_table, matching_rows
-from kartothek_cube.core.io.formats import ParquetFormat
-from kartothek_cube.core.io.parquet import (
-    FoundRows,
-    ParquetSource,
-    chunk_spans,
-    open_file,
-    read_found,
-    read_matching,
-    with_runtime_filter,
-)
-from kartothek_cube.core.io.reader import FileRequest, read_rows, read_together, with_constants
+from kartothek_cube.core.io.reader import FileRequest, read_rows, read_together
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.runtime.options import uses_fast_paths
-from kartothek_cube.core.runtime.telemetry import record
-from kartothek_cube.core.stores.contract import Span, Store
+from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.query.intention import DatasetRole
 from kartothek_cube.cube.query.plan import DatasetFiles, Group, GroupContext, GroupPartition
@@ -63,13 +51,10 @@ _FEW = 4
 
 
 class BuildSide:
-    """Rows of one dataset to look up by ``on``. Of several rows of a cell the last one counts.
+    """Rows of one dataset to look up by ``on``. Of several rows of a cell the last one counts."""
 
-    An ``aligned`` table has the keys of the seed row by row, and may lack the key columns.
-    """
-
-    def __init__(self, table: pa.Table, on: Sequence[str], *, aligned: bool = False) -> None:
-        self.table, self.on, self.aligned = table, tuple(on), aligned
+    def __init__(self, table: pa.Table, on: Sequence[str]) -> None:
+        self.table, self.on = table, tuple(on)
 
     @cached_property
     def payload(self) -> pa.Table:
@@ -253,8 +238,6 @@ def newest_rows(table: pa.Table, cells: Sequence[str]) -> pa.Table:
 
 def has_same_keys(left: pa.Table, right: BuildSide, cells: Sequence[str]) -> bool:
     """Whether the keys are equal row by row, and distinct as ``cells`` are on the left."""
-    if right.aligned:
-        return True
     if left.num_rows != right.table.num_rows or not set(cells) <= set(right.on):
         return False
     return all(left.column(c).equals(right.table.column(c)) for c in right.on)
@@ -304,163 +287,10 @@ def join_cells(
     return JoinedRows(int(np.count_nonzero(keep)), tuple(parts), owners, constants)
 
 
-# --- key columns that two files store in the same bytes are decoded once --------------------------
-
-
-# Decoding fewer rows takes less time than comparing their bytes.
-_FEW_ROWS = 16_384
-# Early files of another writer have column chunks that are longer than their footer says.
-_WRITER = "parquet-cpp"
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedColumns:
-    """Columns as a file stores them.
-
-    Attributes
-    ----------
-    columns : tuple[str, ...]
-        Their names.
-    rows : list[int]
-        The rows of each row group.
-    layout : tuple[Any, ...]
-        All else that says how the bytes are decoded.
-    chunks : list[bytes]
-        The bytes of the column chunks, row group by row group.
-    found : FoundRows
-        The rows that were read.
-    """
-
-    columns: tuple[str, ...]
-    rows: list[int]
-    layout: tuple[Any, ...]
-    chunks: list[bytes]
-    found: FoundRows
-
-
-def read_with(
-    store: Store, key: str, request: FileRequest, constants: Mapping[str, Any], columns: Sequence[str]
-) -> tuple[pa.Table, EncodedColumns | None]:
-    """All rows of a Parquet file, and some of its columns as they are stored.
-
-    None instead of the columns where these are of no use to `read_rest`. Rows that fail the runtime
-    filter may be left out.
-    """
-    with open_file(store, key, request.dataset) as source:
-        table, found = _read(source, key, request, constants)
-        # The bytes of row groups in which no row was found are not read only to be compared.
-        is_useful = 2 * len(found.groups) > source.metadata.num_row_groups and constants.keys().isdisjoint(columns)
-        return table, _encoded(source, tuple(columns), found) if is_useful and uses_fast_paths() else None
-
-
-def read_rest(
-    store: Store, key: str, request: FileRequest, constants: Mapping[str, Any], encoded: EncodedColumns
-) -> tuple[pa.Table, bool]:
-    """The rows of a Parquet file, and whether it stores the encoded columns in the same bytes.
-
-    If so, these are the rows that were read of the other file, without the encoded columns, of
-    which they have the same values; else those of `read_with`.
-    """
-    with open_file(store, key, request.dataset) as source:
-        if not (constants.keys().isdisjoint(encoded.columns) and _has_same_bytes(source, encoded)):
-            return _read(source, key, request, constants)[0], False
-        columns, found = [c for c in request.columns if c not in encoded.columns], encoded.found
-        table = read_found(source, key, [c for c in columns if c not in constants], request.schema, found)
-        record(rows_read=found.rows)
-        return with_constants(table, found.rows, columns, constants, request.schema), True
-
-
-def _read(
-    source: ParquetSource, key: str, request: FileRequest, constants: Mapping[str, Any]
-) -> tuple[pa.Table, FoundRows]:
-    inside = [c for c in request.columns if c not in constants]
-    useful = tuple(c for c in request.runtime_filter if c.column not in constants)
-    table, found = read_matching(source, key, inside, request.schema, with_runtime_filter(source, None, useful))
-    record(rows_read=found.rows)
-    return with_constants(table, found.rows, request.columns, constants, request.schema), found
-
-
-def _encoded(source: ParquetSource, columns: tuple[str, ...], found: FoundRows) -> EncodedColumns | None:
-    rows, positions = _rows(source), _positions(source, columns)
-    if positions is None or sum(rows) < _FEW_ROWS:
-        return None
-    try:
-        source.check_chunks(range(len(rows)), columns)
-    except (pa.ArrowException, OSError):
-        return None
-    layout, spans = _layout(source, columns, positions)
-    if min(layout[-1])[0] < 0:  # a dictionary behind its data: Arrow assumes another start
-        return None
-    return EncodedColumns(columns, rows, layout, [source.packed(span) for span in spans], found)
-
-
-def _has_same_bytes(source: ParquetSource, encoded: EncodedColumns) -> bool:
-    rows, positions = _rows(source), _positions(source, encoded.columns)
-    if rows != encoded.rows or positions is None:
-        return False
-    try:
-        source.check_chunks(range(len(rows)), encoded.columns)
-        layout, spans = _layout(source, encoded.columns, positions)
-        return layout == encoded.layout and all(
-            source.packed(span) == chunk for span, chunk in zip(spans, encoded.chunks, strict=True)
-        )
-    except (pa.ArrowException, OSError):  # a damaged column: reading it raises the error that users see
-        return False
-
-
-def _rows(source: ParquetSource) -> list[int]:
-    return [source.rows([g]) for g in range(source.metadata.num_row_groups)]
-
-
-def _positions(source: ParquetSource, columns: Sequence[str]) -> list[int] | None:
-    """Positions of the columns in a row group; None if their bytes cannot be compared."""
-    positions = [source.positions.get(c, range(0)) for c in columns]
-    is_plain = source.is_near and _writer(source).startswith(_WRITER) and all(len(p) == 1 for p in positions)
-    return [position for (position,) in positions] if is_plain else None
-
-
-def _writer(source: ParquetSource) -> str:
-    """The program that wrote the file, without its version."""
-    # It matters: Arrow reads compressed pages of old writers in another way.
-    try:
-        return str(source.metadata.created_by).partition(" ")[0]
-    except UnicodeDecodeError:
-        return ""
-
-
-def _layout(
-    source: ParquetSource, columns: Sequence[str], positions: Sequence[int]
-) -> tuple[tuple[Any, ...], list[Span]]:
-    """How columns are encoded, and the spans of their chunks, row group by row group."""
-    groups = map(source.metadata.row_group, range(source.metadata.num_row_groups))
-    chunks = [group.column(position) for group in groups for position in positions]
-    spans = list(chunk_spans(chunks))
-    types = [source.schema.field(c).type for c in columns]
-    descriptions = [
-        (
-            *(column.path, column.physical_type, column.length, str(column.logical_type), column.converted_type),
-            *(column.max_definition_level, column.max_repetition_level),
-        )
-        for column in map(source.metadata.schema.column, positions)
-    ]
-    # Not the codec: Arrow ends the process at one that it does not know. Another codec makes other
-    # bytes of values of these sizes anyway. Offsets are relative, since the files differ elsewhere.
-    shapes = [
-        (
-            *(chunk.data_page_offset - start, chunk.num_values),
-            *(chunk.total_compressed_size, chunk.total_uncompressed_size),
-            *(chunk.has_dictionary_page, chunk.physical_type, chunk.encodings),
-        )
-        for chunk, (start, _) in zip(chunks, spans, strict=True)
-    ]
-    return (_writer(source), types, descriptions, shapes), spans
-
-
 # --- loading --------------------------------------------------------------------------------------
 
 
 _CACHE_BYTES = 128 * 2**20
-_PARQUET = ParquetFormat()
 
 
 class LoadingCache:
@@ -503,17 +333,6 @@ class LoadingCache:
         return rows
 
 
-@dataclass(frozen=True, slots=True)
-class SeedRows:
-    """The rows of the seed in one aligned partition.
-
-    ``keys`` are the encoded key columns of the file, where another file may have the same bytes.
-    """
-
-    table: pa.Table
-    keys: EncodedColumns | None = None
-
-
 class PartitionLoader:
     """Loads groups and aligned partitions of a plan from a store. Safe for threads.
 
@@ -549,12 +368,11 @@ class PartitionLoader:
         clauses = {role.id: clauses_of(role, part, key or {}) for role in context.roles}
         shared = {role.id for role in roles if key is not None or is_shared(context, role)}
 
-        def read(role: DatasetRole, keys: EncodedColumns | None = None) -> BuildSide:
+        def read(role: DatasetRole) -> BuildSide:
             is_alone = role.id not in shared
             return self.read_build_side(
                 *(context, role, part.files.get(role.id), clauses[role.id]),
                 shared=not is_alone,
-                keys=keys if is_alone else None,
                 runtime_filter=_of(role, runtime_filter) if is_alone else (),
             )
 
@@ -568,29 +386,15 @@ class PartitionLoader:
                 return JoinedRows()
             runtime_filter += found[role.id].runtime_filter
 
-        def read_other(role: DatasetRole, keys: EncodedColumns | None) -> BuildSide:
-            return found[role.id] if role.id in found else read(role, keys)
+        def read_other(role: DatasetRole) -> BuildSide:
+            return found[role.id] if role.id in found else read(role)
 
         read_seed = partial(
             self.read_seed, context, part.files[seed_role.id], clauses[seed_role.id], _of(seed_role, runtime_filter)
         )
-        seed, others = self.read_all(read_seed, [partial(read_other, role) for role in roles])
+        results = self._each([read_seed, *(partial(read_other, role) for role in roles)])
         restricting = sum(role.restricts for role in roles)  # these come first
-        return join_cells(seed, context.cell_columns, islice(others, restricting), others, part.values)
-
-    def read_all(
-        self, seed: Callable[[], SeedRows], others: Sequence[Callable[[EncodedColumns | None], BuildSide]]
-    ) -> tuple[pa.Table, Iterator[BuildSide]]:
-        """The seed, and the other datasets lazily.
-
-        A local store is read in turn, so that the keys of the seed need not be decoded again. A
-        remote store is read in parallel.
-        """
-        if self._store.is_remote:
-            results = self._each([seed, *(partial(other, None) for other in others)])
-            return next(results).table, results
-        first = seed()
-        return first.table, (other(first.keys) for other in others)
+        return join_cells(next(results), context.cell_columns, islice(results, restricting), results, part.values)
 
     def read_seed(
         self,
@@ -598,20 +402,14 @@ class PartitionLoader:
         files: DatasetFiles,
         clauses: tuple[Clause, ...],
         runtime_filter: tuple[Clause, ...] = (),
-    ) -> SeedRows:
+    ) -> pa.Table:
         """The newest rows of the seed in one partition that satisfy the clauses, sorted by cell.
 
         Cells that fail the runtime filter may be left out.
         """
-        role, *others = context.roles
-        if not clauses and _is_parquet(files) and any(_may_share_keys(context, role, other) for other in others):
-            table, keys = read_with(self._store, *_whole_file(context, role, files, runtime_filter), role.dimensions)
-        else:
-            table, keys = self.read_newest(context, role, files, clauses, runtime_filter), None
-        newest = newest_rows(table, role.dimensions)
-        if set(role.dimensions) - set(context.cell_columns):
-            newest = newest_rows(newest, context.cell_columns)
-        return SeedRows(newest, keys if newest is table else None)
+        role, *_ = context.roles
+        newest = newest_rows(self.read_newest(context, role, files, clauses, runtime_filter), role.dimensions)
+        return newest_rows(newest, context.cell_columns) if set(role.dimensions) - set(context.cell_columns) else newest
 
     def read_build_side(
         self,
@@ -621,21 +419,16 @@ class PartitionLoader:
         clauses: tuple[Clause, ...],
         *,
         shared: bool,
-        keys: EncodedColumns | None = None,
         runtime_filter: tuple[Clause, ...] = (),
     ) -> BuildSide:
         """The rows of another dataset in one aligned partition that satisfy the clauses.
 
-        Rows that are ``shared`` with other partitions are cached. Key columns with the same bytes
-        as the ``keys`` of the seed are not decoded. Cells that fail the runtime filter may be left
-        out.
+        Rows that are ``shared`` with other partitions are cached. Cells that fail the runtime
+        filter may be left out.
         """
         if files is None:
             schema = pa.schema([role.schema.field(c) for c in _columns(context, role)])
             return BuildSide(schema.empty_table(), role.dimensions)
-        if keys is not None and not clauses and _is_parquet(files) and _may_share_keys(context, context.roles[0], role):
-            table, aligned = read_rest(self._store, *_whole_file(context, role, files, runtime_filter), keys)
-            return BuildSide(table, role.dimensions, aligned=aligned)
 
         def read() -> BuildSide:
             return BuildSide(self.read_newest(context, role, files, clauses, runtime_filter), role.dimensions)
@@ -726,33 +519,6 @@ def _of(role: DatasetRole, runtime_filter: tuple[Clause, ...]) -> tuple[Clause, 
 def _file_values(values: Mapping[str, Any], request: FileRequest) -> dict[str, Any]:
     """The partition values of a file that are columns of its dataset."""
     return {c: v for c, v in values.items() if c in request.schema.names}
-
-
-def _is_parquet(files: DatasetFiles) -> bool:
-    """Whether there is one file, and in Parquet."""
-    return len(files.keys) == 1 and files.keys[0].endswith(_PARQUET.file_suffix)
-
-
-def _whole_file(
-    context: GroupContext, role: DatasetRole, files: DatasetFiles, runtime_filter: tuple[Clause, ...]
-) -> tuple[str, FileRequest, dict[str, Any]]:
-    """The key of the only file, the request for all its rows of use, and its partition values."""
-    request = _request(context, role, (), (), runtime_filter)
-    return files.keys[0], request, _file_values(files.values[0], request)
-
-
-def _may_share_keys(context: GroupContext, seed: DatasetRole, other: DatasetRole) -> bool:
-    """Whether another dataset has the dimensions of the seed in the same types."""
-    if (
-        is_shared(context, other)
-        or set(other.dimensions) != set(seed.dimensions)
-        or not set(context.cell_columns) <= set(seed.dimensions)
-    ):
-        return False
-    read = set(_columns(context, seed)) & set(_columns(context, other))
-    return set(seed.dimensions) <= read and all(
-        seed.schema.field(c).type.equals(other.schema.field(c).type) for c in seed.dimensions
-    )
 
 
 def is_shared(context: GroupContext, role: DatasetRole) -> bool:

@@ -4,16 +4,20 @@ In order:
 
 - `delete_cube`
 - `delete_cells`
+- `forget_cells`: also from every older state
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import NamedTuple
 
 from kartothek_cube.core.arguments import check_flag, converter_str_set_optional
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
+from kartothek_cube.core.dataset.history import drop_dataset_tag
 from kartothek_cube.core.expressions.conditions import Conjunction
 from kartothek_cube.core.maintenance.copy import (
     Deletion,
@@ -22,17 +26,32 @@ from kartothek_cube.core.maintenance.copy import (
     find_listed_deletion,
     run_deletion,
 )
+from kartothek_cube.core.maintenance.garbage import GarbageReport
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.tag import Tag, tag_key
 from kartothek_cube.core.rows.edits import RowsReport
 from kartothek_cube.core.rows.run import dry_report, stage_rows
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides, current_options
+from kartothek_cube.core.runtime.options import options as overrides
 from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.snapshots.time_travel import list_tags, stored_tags, tag_names
 from kartothek_cube.core.stores.contract import Store, check_store_can_commit
+from kartothek_cube.cube.consistent_read import check_whole_writes
 from kartothek_cube.cube.cube import Cube, check_belong_to_cube, chosen_members, given_datasets, require_cube
 from kartothek_cube.cube.members import cube_and_store, dataset_ids, load_cube
+from kartothek_cube.cube.verbs.history import drop_cube_tag
+from kartothek_cube.cube.verbs.maintain import cleanup_cube
 from kartothek_cube.cube.write.commit import publish
 from kartothek_cube.cube.write.plan import cell_changes, cells_where, plan_cell_deletion
-from kartothek_cube.errors import CommitConflict, CorruptDocument, DatasetNotFound, InvalidInput, ReadOnlyStore
+from kartothek_cube.errors import (
+    CommitConflict,
+    CorruptDocument,
+    DatasetNotFound,
+    InvalidInput,
+    InvalidRequest,
+    ReadOnlyStore,
+)
 from kartothek_cube.typing import Columns, IntoConditions, IntoDatasets, StoreLike
 
 _LOGGER = logging.getLogger(__name__)
@@ -231,3 +250,143 @@ def delete_cells(
             except CommitConflict:
                 continue
         return attempt()
+
+
+# --- forget_cells ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetReport:
+    """What `forget_cells` has done or would do.
+
+    Attributes
+    ----------
+    rows : dict
+        Dataset id → `RowsReport`, as of `delete_cells`.
+    cleanup : CleanupReport
+        The files of older states. With ``dry_run`` those that the deletion replaces are not yet
+        among them.
+    dropped_tags : tuple of str
+        The tags, those of single datasets with their uuid.
+    dry_run : bool
+        Whether nothing was changed.
+
+    Examples
+    --------
+    >>> from kartothek_cube.api.cube import CleanupReport, ForgetReport
+    >>> ForgetReport({}, CleanupReport((), (), True), ("audit",), True).dropped_tags
+    ('audit',)
+    """
+
+    rows: dict[str, RowsReport]
+    cleanup: GarbageReport
+    dropped_tags: tuple[str, ...]
+    dry_run: bool
+
+
+class TagName(NamedTuple):
+    """A tag of the cube, or of the dataset ``uuid`` alone."""
+
+    name: str
+    uuid: str | None
+
+    def __str__(self) -> str:
+        return self.name if self.uuid is None else f"{self.name} of {self.uuid}"
+
+
+def forget_cells(
+    cube: Cube | str,
+    store: StoreLike,
+    conditions: IntoConditions,
+    *,
+    drop_tags: bool = False,
+    dry_run: bool = False,
+    options: Overrides | None = None,
+) -> ForgetReport:
+    """Delete cells, and every file and state that still has them.
+
+    First `delete_cells`, then `cleanup_cube` with ``grace`` and ``retain`` of zero: no byte of the
+    cells stays in the store. The whole history of the cube goes, too, so that no older state can be
+    read and nothing can be undone. Readers and writers that are running fail. Call it again if it
+    was interrupted. The page *Right to erasure* says what is beyond reach.
+
+    Parameters
+    ----------
+    cube, store, conditions
+        As in `delete_cells`.
+    drop_tags : bool, default False
+        Drop all tags of the cube and its datasets. Tags keep older states, so without it they are
+        an error.
+    dry_run : bool, default False
+        Only report what would be done.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    ForgetReport
+        The deleted rows, the removed files, the dropped tags.
+
+    Raises
+    ------
+    InvalidRequest
+        If there are tags, without ``drop_tags``, or if a write of an older version stopped halfway.
+        Nothing was deleted.
+    InvalidInput, InvalidType, CommitConflict, CommitOutcomeUnknown
+        As of `delete_cells`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import C, Cube, build_cube, cube_history, forget_cells, open_store
+    >>> store, cube = open_store("hmemory://"), Cube(["ORDER_ID"], ["COUNTRY_CODE"], "orders")
+    >>> orders = pd.DataFrame({"ORDER_ID": [1, 2, 3], "CUSTOMER_ID": [7, 8, 7]})
+    >>> _ = build_cube(orders.assign(COUNTRY_CODE="DE"), cube, store)
+    >>> report = forget_cells(cube, store, C("CUSTOMER_ID") == 7)
+    >>> report.rows["seed"].deleted, len(report.cleanup.removed) > 0
+    (2, True)
+    """
+    with operation("forget_cells", options, cube=cube):
+        found, opened = cube_and_store(cube, store)
+        conditions = conditions if isinstance(conditions, str) else Conjunction(conditions)
+        drops, dry = check_flag(drop_tags, "drop_tags"), check_flag(dry_run, "dry_run")
+        members = load_cube(found, opened)
+        # A second deletion would not find what the seed has lost.
+        check_whole_writes(found.uuid_prefix, members)
+        tags = tags_of_members(opened, members)
+        if tags and not drops:
+            raise InvalidRequest(
+                f"Tags of cube {found.uuid_prefix!r} keep older states, which may have the cells: "
+                f"{', '.join(map(str, tags))}. Give drop_tags=True, or drop them by drop_cube_tag or "
+                "drop_dataset_tag. Nothing was deleted."
+            )
+        # If the deletion fails, no history is lost.
+        rows = delete_cells(found, opened, conditions, dry_run=dry)
+        if not dry:
+            for tag in tags:
+                if tag.uuid is None:
+                    drop_cube_tag(found, opened, tag.name)
+                else:
+                    drop_dataset_tag(tag.uuid, opened, tag.name)
+        # Also where no row matches: an interrupted call may have left the files.
+        at_once = overrides(grace=timedelta(0), retain=timedelta(0))
+        return ForgetReport(
+            rows, cleanup_cube(found, opened, dry_run=dry, options=at_once), tuple(map(str, tags)), dry_run=dry
+        )
+
+
+def tags_of_members(store: Store, members: Mapping[str, Snapshot]) -> list[TagName]:
+    """All tags: of the cube, and of single datasets."""
+    names: set[TagName] = set()
+    for uuid in (snapshot.uuid for snapshot in members.values()):
+        counting = {tag.name: tag for tag in list_tags(store, uuid)}
+        names |= {
+            TagName(name, None if tag.seed else uuid) for name, tag in counting.items() if tag.seed in (None, uuid)
+        }
+        rest = {tag_key(uuid, name): name for name in tag_names(store, uuid) if name not in counting}
+        # An unreadable tag keeps every tagged state. A share that does not count is garbage.
+        stored = stored_tags(store, rest)
+        names |= {
+            TagName(rest[key], uuid) for key, tag in stored.items() if tag is not None and not isinstance(tag, Tag)
+        }
+    return sorted(names, key=str)

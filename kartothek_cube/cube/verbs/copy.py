@@ -1,6 +1,10 @@
-"""The verb `copy_cube`: files first, then the documents.
+"""Copy or rename a cube.
 
-Those of a new cube come one by one, the seed's last; a cube that exists changes at once.
+In order:
+
+- `copy_cube`: files first, then the documents. Those of a new cube come one by one, the seed's
+  last; a cube that exists changes at once
+- `rename_cube`
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from kartothek_cube.core.arguments import converter_str, converter_str_set_optional
+from kartothek_cube.core.arguments import check_flag, converter_str, converter_str_set_optional
 from kartothek_cube.core.commit.commit import prepare_commit
 from kartothek_cube.core.commit.cube_writes import roll_back_all, settle_committed, swap_or_roll_back
 from kartothek_cube.core.maintenance.copy import (
@@ -17,10 +21,12 @@ from kartothek_cube.core.maintenance.copy import (
     as_part,
     check_tags,
     copy_files,
+    is_nearly_renamed,
     joined_tags,
     prepare_copy,
     publish_copy,
     put_tags,
+    run_rename,
     withdraw_copy,
 )
 from kartothek_cube.core.metadata.commit_log import CubeCommit
@@ -29,12 +35,12 @@ from kartothek_cube.core.metadata.snapshot import KTK_CUBE_METADATA_KEY_IS_SEED,
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.snapshots.loader import find_snapshot
+from kartothek_cube.core.snapshots.loader import find_snapshot, is_visible
 from kartothek_cube.core.stores.contract import Store, check_store_can_commit
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.consistent_read import check_infos, infos_of
 from kartothek_cube.cube.cube import Cube, check_belong_to_cube, given_datasets
-from kartothek_cube.cube.members import cube_and_store, dataset_ids, load_named, read_members
+from kartothek_cube.cube.members import cube_and_store, dataset_ids, load_cube, load_named, read_members, valid_cube
 from kartothek_cube.cube.write.commit import commit_coordinator, empty_change, part_of
 from kartothek_cube.errors import (
     AlreadyExists,
@@ -43,6 +49,7 @@ from kartothek_cube.errors import (
     InvalidInput,
     InvalidRequest,
     InvalidType,
+    KartothekCubeError,
     MultiTableCommitAborted,
 )
 from kartothek_cube.typing import IntoDatasets, StoreLike
@@ -318,3 +325,116 @@ def _take_back(copies: Mapping[str, PreparedCopy], begun: Sequence[str]) -> list
         if not is_withdrawn:
             visible.append(name)
     return visible[::-1]
+
+
+# --- rename_cube ----------------------------------------------------------------------------------
+
+
+def rename_cube(
+    cube: Cube | str,
+    store: StoreLike,
+    renamed_cube_prefix: str | None = None,
+    renamed_datasets: Mapping[str, str] | None = None,
+    *,
+    dry_run: bool = False,
+    options: Overrides | None = None,
+) -> dict[str, str]:
+    """Rename a cube, or some of its datasets.
+
+    Each dataset is copied inside the store, then its original is deleted; the seed comes last.
+    Histories begin anew, tags stay. If the call is interrupted, call it again. See the page
+    *Maintenance*.
+
+    Parameters
+    ----------
+    cube : Cube or str
+        The cube, or its uuid prefix.
+    store : str, path, store or callable
+        The store, in any form that `open_store` takes.
+    renamed_cube_prefix : str, optional
+        The new uuid prefix of the cube.
+    renamed_datasets : dict, optional
+        Dataset id → new dataset id, for datasets that stay in the cube. Give this or
+        ``renamed_cube_prefix``.
+    dry_run : bool, default False
+        Only check the new names.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    dict
+        Uuid → new uuid, in the order of renaming.
+
+    Raises
+    ------
+    InvalidInput
+        If no name is given or both kinds are, a name is not valid or does not change, or a dataset
+        is not one of the cube.
+    AlreadyExists
+        If a name is taken. Nothing was renamed.
+    CommitConflict
+        If a dataset changed while it was copied. It keeps its name, and a copy of its older state
+        has the new one.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, build_cube, open_store, rename_cube
+    >>> store, cube = open_store("hmemory://"), Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pd.DataFrame({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"]}), cube, store)
+    >>> rename_cube(cube, store, "sales_2024")
+    {'sales++seed': 'sales_2024++seed'}
+    """
+    with operation("rename_cube", options, cube=cube):
+        found, opened = cube_and_store(cube, store)
+        members, dry = load_cube(found, opened), check_flag(dry_run, "dry_run")
+        names = _new_uuids(found, members, renamed_cube_prefix, renamed_datasets)
+        _check_free(opened, names, renamed_cube_prefix)
+        if not dry:
+            for old, new in names.items():
+                run_rename(opened, old, new, None if renamed_cube_prefix is None else names)
+        return names
+
+
+def _new_uuids(
+    cube: Cube, members: Mapping[str, Snapshot], prefix: str | None, datasets: Mapping[str, str] | None
+) -> dict[str, str]:
+    """Uuid → new uuid, in the order of renaming."""
+    if (prefix is None) == (not datasets):
+        raise InvalidInput(
+            f"Give cube {cube.uuid_prefix!r} a renamed_cube_prefix, or renamed_datasets. Nothing was renamed."
+        )
+    if prefix is not None:
+        if prefix == cube.uuid_prefix:
+            raise InvalidInput(f"The cube is called {prefix} already. Nothing was renamed.")
+        renamed = cube.copy(uuid_prefix=prefix)
+        # The cube exists as long as its seed: after an interruption, the next call continues.
+        order = sorted(members, key=lambda name: (name == cube.seed_dataset, name))
+        return {cube.ktk_dataset_uuid(name): renamed.ktk_dataset_uuid(name) for name in order}
+    given = {converter_str(old): converter_str(new) for old, new in (datasets or {}).items()}
+    if unknown := sorted(given.keys() - members):
+        raise InvalidInput(
+            f"Cube {cube.uuid_prefix!r} has no dataset {', '.join(unknown)}; it has {', '.join(sorted(members))}."
+        )
+    if same := sorted(old for old, new in given.items() if old == new):
+        raise InvalidInput(f"The dataset is called {', '.join(same)} already. Nothing was renamed.")
+    if len(set(given.values())) < len(given):
+        raise InvalidInput(f"Two datasets cannot have one new name: {given}. Nothing was renamed.")
+    return {cube.ktk_dataset_uuid(old): cube.ktk_dataset_uuid(new) for old, new in given.items()}
+
+
+def _check_free(store: Store, names: Mapping[str, str], prefix: str | None) -> None:
+    """Raise for a name that is taken, unless by an interrupted call of the same renaming."""
+    for old, new in names.items():
+        if is_visible(store, new) and (new in names or not is_nearly_renamed(store, old, new)):
+            raise AlreadyExists(f"There is already a dataset {new}. Nothing was renamed.")
+    if prefix is None:
+        return
+    try:
+        other = valid_cube(prefix, read_members(prefix, store))
+    except KartothekCubeError:
+        return  # the copies of an interrupted call have no seed yet, since it comes last
+    seed = other.ktk_dataset_uuid(other.seed_dataset)
+    if seed not in names.values():
+        raise AlreadyExists(f"There is already a cube {prefix} with the seed dataset {seed}. Nothing was renamed.")

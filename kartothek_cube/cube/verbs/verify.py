@@ -1,22 +1,28 @@
-"""The verb `verify_cube`: each dataset, and the cube as a whole.
+"""Verify a cube; report which data of kartothek reads differently.
 
 In order:
 
 - checks: do the datasets fit together, which cells does no query show
-- the verb
+- `verify_cube`
+- `check_migration`
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
+from itertools import chain
+from typing import Literal, TypeAlias
 
 import numpy as np
+import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import check_flag, pluralize
 from kartothek_cube.core.arrow.keys import IntArray, pack
+from kartothek_cube.core.dataset.maintain import list_datasets, verify_dataset
+from kartothek_cube.core.io.parquet import open_file
 from kartothek_cube.core.io.reader import FileRequest, open_rows
 from kartothek_cube.core.maintenance.hashing import Hashes, row_hashes
 from kartothek_cube.core.maintenance.inspection import DAMAGE, Counts, Finding, Severity, VerifyReport, report_of
@@ -36,6 +42,7 @@ from kartothek_cube.core.metadata.snapshot import (
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides, Phase
 from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.snapshots.loader import is_visible, load_snapshot
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.consistent_read import each_fault, infos_of
@@ -47,7 +54,8 @@ from kartothek_cube.cube.cube import (
     prefix_of,
     visible_columns,
 )
-from kartothek_cube.cube.members import cube_of, dataset_ids, other_cubes
+from kartothek_cube.cube.members import cube_of, dataset_ids, list_cube_prefixes, other_cubes
+from kartothek_cube.cube.verbs.describe import discover_cube, discover_datasets_unchecked
 from kartothek_cube.errors import DatasetNotFound, InvalidInput
 from kartothek_cube.typing import StoreLike
 
@@ -318,7 +326,7 @@ def _positions(keys: IntArray, distinct: IntArray) -> list[list[int]]:
     return [order[a:b].tolist() for a, b in zip(first, last, strict=True)]
 
 
-# --- the verb -------------------------------------------------------------------------------------
+# --- verify_cube ----------------------------------------------------------------------------------
 
 
 def verify_cube(
@@ -423,3 +431,298 @@ def verified(cube: Cube | str, store: Store, *, deep: bool) -> Verified:
     findings.extend(f for p in passes.values() for f in p.findings)
     counts = sum((p.counts for p in passes.values()), Counts())
     return Verified(prefix, described, passes, members, report_of(f"cube {prefix!r}", findings, counts, deep=deep))
+
+
+# --- check_migration ------------------------------------------------------------------------------
+
+
+Outcome: TypeAlias = Literal["equal", "different", "unreadable"]
+Weight: TypeAlias = Literal["note", "difference", "error"]
+
+OUTCOMES: tuple[Outcome, ...] = ("equal", "different", "unreadable")
+_CHECKS = 'docs, page "Verify: is it whole?"'
+
+# True for every dataset of another library. Its consequence, narrow types, is checked in the files.
+_SUPPRESSED = frozenset({"foreign-dataset"})
+
+# Findings that change no answer.
+_NOTES = frozenset(
+    {
+        "foreign-between",
+        "garbage",
+        "hidden-column",
+        "implicit",
+        "kept-for-snapshots",
+        "lacking-column",
+        "msgpack",
+        "no-file",
+        "schema-spelling",
+        "schema-without-pandas",
+        "several-tables",
+        "surplus-column",
+        "unknown-files",
+        "unseen-cells",
+        "unsorted-file",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A difference, an error or a note, with the page of the documentation that explains it.
+
+    Examples
+    --------
+    >>> from kartothek_cube.api.cube import Remark
+    >>> Remark("narrow-type", "Stored as int16.", column="UNITS").weight
+    'difference'
+    """
+
+    check: str
+    text: str
+    column: str | None = None
+    weight: Weight = "difference"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one dataset or cube reads here, compared with kartothek.
+
+    Examples
+    --------
+    >>> from kartothek_cube.api.cube import Verdict
+    >>> Verdict("sales++seed", "dataset", "equal").remarks
+    ()
+    """
+
+    name: str
+    kind: Literal["dataset", "cube"]
+    outcome: Outcome
+    remarks: tuple[Remark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationReport:
+    """How the datasets and cubes of a store read here, compared with kartothek.
+
+    Attributes
+    ----------
+    verdicts : tuple of Verdict
+        Datasets first, then cubes, by name.
+
+    Examples
+    --------
+    >>> from kartothek_cube.api.cube import MigrationReport, Verdict
+    >>> MigrationReport((Verdict("sales++seed", "dataset", "equal"),))
+    MigrationReport(1 equal, 0 different, 0 unreadable)
+    """
+
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Outcome → number of verdicts."""
+        return {outcome: sum(verdict.outcome == outcome for verdict in self.verdicts) for outcome in OUTCOMES}
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything can be read."""
+        return not self.counts["unreadable"]
+
+    def to_dict(self) -> dict[str, object]:
+        """The report as plain values."""
+        return {"counts": self.counts, "verdicts": [asdict(verdict) for verdict in self.verdicts]}
+
+    def __repr__(self) -> str:
+        return f"MigrationReport({', '.join(f'{count:,} {outcome}' for outcome, count in self.counts.items())})"
+
+
+def outcome_of(
+    name: str, kind: Literal["dataset", "cube"], findings: Iterable[Finding], more: Sequence[Remark] = ()
+) -> Verdict:
+    """The verdict from the findings of a verification, and from other remarks."""
+    remarks: list[Remark] = []
+    for finding in findings:
+        if finding.check in _SUPPRESSED:
+            continue
+        weight: Weight = "note" if finding.check in _NOTES else "difference"
+        # Some messages name a page of their own; the rest is explained with the checks.
+        page = "" if "docs, page" in finding.message else f" ({_CHECKS}, {finding.check})"
+        text = finding.message + page
+        remarks.append(Remark(finding.check, text, finding.column, "error" if finding.severity == "error" else weight))
+    remarks += more
+    weights = {remark.weight for remark in remarks}
+    return Verdict(
+        name,
+        kind,
+        "unreadable" if "error" in weights else "different" if "difference" in weights else "equal",
+        tuple(remarks),
+    )
+
+
+def unreadable(name: str, kind: Literal["dataset", "cube"], reason: str) -> Verdict:
+    """The verdict on a dataset or cube that cannot be verified."""
+    return Verdict(name, kind, "unreadable", (Remark("unreadable", " ".join(reason.split()), weight="error"),))
+
+
+def of_members(prefix: str, members: Sequence[Verdict]) -> tuple[Remark, ...]:
+    """The remarks on a cube that follow from the verdicts on its datasets."""
+    weights: dict[Outcome, Weight] = {"different": "difference", "unreadable": "error"}
+    named = {
+        outcome: [verdict.name.removeprefix(f"{prefix}++") for verdict in members if verdict.outcome == outcome]
+        for outcome in weights
+    }
+    text = "What is said of its datasets holds for the cube: {}."
+    return tuple(
+        Remark("members", text.format(", ".join(names)), weight=weights[outcome])
+        for outcome, names in named.items()
+        if names
+    )
+
+
+SEEDLESS = (
+    "No dataset says that it is the seed: kartothek's build_dataset_indices drops what makes a dataset one of a cube. "
+    'It can be said again (docs, page "Moving from kartothek, plateau and dask", A cube that has lost its seed)'
+)
+
+
+def check_migration(
+    store: StoreLike, cube: Cube | str | None = None, deep: bool = False, *, options: Overrides | None = None
+) -> MigrationReport:
+    """Report which data of kartothek reads differently here.
+
+    Every dataset and every cube reads equally, differently or not at all. Each difference names the
+    page of the documentation that tells of it. Nothing is changed. See the page *Moving from
+    kartothek, plateau and dask*.
+
+    Parameters
+    ----------
+    store : str, path, store or callable
+        The store, in any form that `open_store` takes.
+    cube : Cube or str, optional
+        A cube or its uuid prefix, by default the whole store.
+    deep : bool, default False
+        Read the data, too. Without it the first file of each dataset tells the widths of its
+        numbers.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    MigrationReport
+        The verdicts. ``ok`` is True if everything can be read.
+
+    Raises
+    ------
+    DatasetNotFound
+        If the store has no such cube.
+    OSError
+        If the store cannot be read.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import check_migration, open_store
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store = open_store("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "sales", [pa.table({"UNITS": [3]})])
+    >>> check_migration(store).counts
+    {'equal': 1, 'different': 0, 'unreadable': 0}
+    """
+    with operation("check_migration", options):
+        prefix, opened = None if cube is None else prefix_of(cube), open_instrumented(store)
+        verdicts = tuple(_verdicts(opened, prefix, deep=check_flag(deep, "deep")))
+        if prefix is not None and not verdicts:
+            raise DatasetNotFound(f'Could not find seed dataset for cube "{prefix}".{other_cubes(prefix, opened)}')
+        return MigrationReport(verdicts)
+
+
+def _verdicts(store: Store, cube: str | None, *, deep: bool) -> list[Verdict]:
+    """The verdicts on all datasets and cubes of a store, or of one cube: datasets first."""
+    listed = {
+        prefix: {f"{prefix}++{name}" for name in dataset_ids(prefix, store)}
+        for prefix in list_cube_prefixes(store)
+        if cube in (None, prefix)
+    }
+    single = sorted(set(list_datasets(store)).difference(*listed.values())) if cube is None else []
+    uuids = sorted(set().union(*listed.values()))
+    # Of a cube, the listing also names datasets that no reader sees.
+    visible = map_in_threads(partial(is_visible, store), uuids, store=store)
+    seen = {uuid for uuid, is_seen in zip(uuids, visible, strict=True) if is_seen}
+    members = {prefix: names & seen for prefix, names in listed.items() if names & seen}
+    tasks: list[Callable[[], list[Verdict]]] = [
+        *(partial(_cube, store, prefix, sorted(uuids), deep=deep) for prefix, uuids in members.items()),
+        *(partial(_single, store, uuid, deep=deep) for uuid in single),
+    ]
+    results = map_in_threads(lambda task: task(), tasks, phase=Phase("verify", "datasets"))
+    return sorted(chain.from_iterable(results), key=lambda verdict: (verdict.kind != "dataset", verdict.name))
+
+
+def _reason_of(error: Exception) -> str:
+    return str(error).strip() or type(error).__name__
+
+
+def _single(store: Store, uuid: str, *, deep: bool) -> list[Verdict]:
+    try:
+        report = verify_dataset(uuid, store, deep)
+    except DAMAGE as error:
+        return [unreadable(uuid, "dataset", _reason_of(error))]
+    return [_dataset(store, uuid, report.findings, deep=deep)]
+
+
+def _cube(store: Store, prefix: str, uuids: Sequence[str], *, deep: bool) -> list[Verdict]:
+    """The verdicts on each dataset of a cube, and on the cube."""
+    try:
+        findings = verify_cube(prefix, store, deep).findings
+    except DAMAGE as error:
+        singles = [verdict for uuid in uuids for verdict in _single(store, uuid, deep=deep)]
+        return [*singles, unreadable(prefix, "cube", _reason(store, prefix, singles, error))]
+    # Datasets that do not fit together are a fault of the cube, not of one of them.
+    of_cube = [finding for finding in findings if finding.dataset == prefix or finding.check.startswith("cube-")]
+    others = [finding for finding in findings if finding not in of_cube]
+    members = [
+        _dataset(store, uuid, [finding for finding in others if finding.dataset == uuid], deep=deep) for uuid in uuids
+    ]
+    try:
+        discover_cube(prefix, store)
+    except DAMAGE as error:
+        return [*members, unreadable(prefix, "cube", _reason(store, prefix, members, error))]
+    return [*members, outcome_of(prefix, "cube", of_cube, of_members(prefix, members))]
+
+
+def _reason(store: Store, prefix: str, members: Sequence[Verdict], error: Exception) -> str:
+    """Why datasets are no cube: the error, or that a lost seed flag causes it."""
+    if any(verdict.outcome == "unreadable" for verdict in members):
+        return _reason_of(error)
+    datasets = discover_datasets_unchecked(prefix, store).values()
+    has_seed = any(dataset.metadata.get(KTK_CUBE_METADATA_KEY_IS_SEED) for dataset in datasets)
+    return _reason_of(error) if has_seed else SEEDLESS
+
+
+def _dataset(store: Store, uuid: str, findings: Sequence[Finding], *, deep: bool) -> Verdict:
+    if deep or any(finding.severity == "error" for finding in findings):
+        return outcome_of(uuid, "dataset", findings)
+    try:
+        return outcome_of(uuid, "dataset", findings, tuple(_narrow(store, uuid)))
+    except DAMAGE as error:
+        return unreadable(uuid, "dataset", _reason_of(error))
+
+
+def _narrow(store: Store, uuid: str) -> Iterator[Remark]:
+    """Columns of numbers whose type in the first file of each table is not that of the dataset."""
+    snapshot = load_snapshot(store, uuid)
+    types: dict[str, tuple[str, str]] = {}
+    for table, schema in snapshot.schemas.items():
+        keys = snapshot.partitions.files[table].drop_null().to_pylist() if table in snapshot.partitions.files else []
+        if not keys or not keys[0].endswith(".parquet"):
+            continue
+        # One footer for each table, so that a whole store is checked quickly; --deep reads more.
+        with open_file(store, keys[0], uuid) as source:
+            stored = source.metadata.schema.to_arrow_schema()
+        for field in stored:
+            is_number = pt.is_integer(field.type) or pt.is_floating(field.type)
+            if is_number and field.name in schema.names and not field.type.equals(schema.field(field.name).type):
+                types[field.name] = (str(field.type), str(schema.field(field.name).type))
+    # kartothek returns the types of the file.
+    text = 'Stored as {}. kartothek gives that back, this library {} (docs, page "Differences from kartothek", 20)'
+    yield from (Remark("narrow-type", text.format(*pair), column) for column, pair in sorted(types.items()))

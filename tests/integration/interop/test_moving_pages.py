@@ -224,8 +224,7 @@ def test_check_migration_says_what_differs_in_stores_of_the_old_libraries(played
     """Nothing but what is known of these examples: cells that a later file has corrected, days in a
     column of dates.
     """
-    from kartothek_cube.cli.commands.verify import verdicts_of
-    from kartothek_cube.core.stores.open import open_store
+    from kartothek_cube import check_migration, open_store
 
     is_plateau = request.node.callspec.params["played"] == "plateau"
     for turn, checks in (
@@ -233,7 +232,7 @@ def test_check_migration_says_what_differs_in_stores_of_the_old_libraries(played
         if not is_plateau
         else [(1, set()), (4, {"date-column"})]
     ):
-        verdicts = verdicts_of(open_store(store_of(played.theirs[turn].folder)), None, deep=True)
+        verdicts = check_migration(open_store(store_of(played.theirs[turn].folder)), deep=True).verdicts
         assert {remark.check for verdict in verdicts for remark in verdict.remarks if remark.weight != "note"} == checks
         assert {verdict.outcome for verdict in verdicts} == {"equal"} | ({"different"} if checks else set())
 

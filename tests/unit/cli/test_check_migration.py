@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kartothek_cube.cli.commands.verify import Remark, Verdict, lines
+from kartothek_cube.api.cube import MigrationReport, Remark, Verdict
+from kartothek_cube.cli.commands.verify import lines
 from tests.support.cli_cubes import contents, leave_unmade
 
 ARCHIVE = Path(__file__).parents[2] / "golden" / "kartothek-5.3.tar.xz"
@@ -125,7 +126,7 @@ def test_what_is_said_of_several_columns_is_one_line():
         Remark("narrow-type", "Stored as int8.", "v2"),
         Remark("msgpack", "Packed.", weight="note"),
     )
-    said = list(lines([Verdict("uuid", "dataset", "different", remarks)]))
+    said = list(lines(MigrationReport((Verdict("uuid", "dataset", "different", remarks),))))
     assert said[1:4] == [
         "  ≠ narrow-type [i1, v2]: Stored as int8.",
         "  ≠ null-column [v1]: Null.",

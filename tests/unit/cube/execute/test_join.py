@@ -247,14 +247,6 @@ def test_a_column_that_no_table_has_is_null():
     assert found.schema.equals(SCHEMA)
 
 
-def test_aligned_rows_need_no_keys():
-    other = BuildSide(table(v1=["a", "b", "c"]), ["x"], aligned=True)
-    inner = BuildSide(table(x=[3, 1], i1=[0, 0]), ["x"])
-    assert join_cells(SEED, ["x"], [], [other], {}).table(SCHEMA).column("v1").to_pylist() == ["a", "b", "c"]
-    assert join_cells(SEED, ["x"], [inner], [other], {}).table(SCHEMA).column("v1").to_pylist() == ["a", "c"]
-    assert join_cells(SEED, ["x"], [other], [], {}).table(SCHEMA).column("v1").to_pylist() == ["a", "b", "c"]
-
-
 def test_keys_of_others_are_not_held():
     found = join_cells(
         SEED, ["x"], [BuildSide(table(x=[3, 1, 2], i1=[0, 1, 2]), ["x"])], [BuildSide(table(x=[9]), ["x"])], {}

@@ -25,7 +25,6 @@ from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.parquet import ParquetSource
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.cube.execute import load as join
-from kartothek_cube.cube.execute import load as shared_key_columns
 from kartothek_cube.cube.execute.load import BuildSide
 from kartothek_cube.testing.stores import CountingStore
 
@@ -48,7 +47,6 @@ BRANDS = pa.table({"PRODUCT_ID": np.arange(PRODUCTS), "BRAND": [f"brand {n // 2}
 
 @pytest.fixture(autouse=True)
 def as_if_large(monkeypatch):
-    monkeypatch.setattr(shared_key_columns, "_FEW_ROWS", 0)
     for name in ("_FILTERED_ROWS", "_FEW_ROWS", "_SKIPPED_ROWS"):
         monkeypatch.setattr(parquet, name, 0)
 
