@@ -1,1 +1,1 @@
-"""The verbs of cubes, one file each."""
+"""The verbs of cubes, a file for each subject."""
