@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import takewhile
+from itertools import groupby, takewhile
 from pathlib import Path
 
 from pairs import FIGURES, PROC, Row, figures
@@ -43,7 +43,7 @@ SCRIPTS = {
 }
 PACKAGES = ("kartothek-cube", "pyarrow", "numpy", "duckdb", "polars", "pyspark", "deltalake", "pyiceberg", "pylance")
 MODULES = {"pylance": "lance"}
-TABLE = "| work | peer | theirs | ours | ratio | target |\n|---|---|--:|--:|--:|---|\n"
+TABLE = "| work | ours | peers |\n|---|--:|---|\n"
 
 
 def rows_of(script: str, arguments: Sequence[str], pictures: Path | None) -> list[Row]:
@@ -71,28 +71,34 @@ def title(script: str) -> str:
 
 
 def section(script: str, rows: Sequence[Row]) -> str:
-    """A heading, the day and the load, a table."""
-    when = f"{datetime.now(UTC):%Y-%m-%d}, load {os.getloadavg()[0]:.1f} at the end."
-    lines = [line(row, before) for before, row in zip([None, *rows], rows, strict=False)]
-    return f"## {title(script)}\n\n{when}\n\n{TABLE}{''.join(lines)}"
+    """A heading, the day, and a table with a line for each work and figure of ours."""
+    lines, before = [], ""
+    for _, same in groupby(rows, lambda row: (row.work, figures(row)[1], row.unit)):
+        of_work = list(same)
+        lines.append(line(of_work, before))
+        before = of_work[0].work
+    return f"## {title(script)}\n\n{datetime.now(UTC):%Y-%m-%d}.\n\n{TABLE}{''.join(lines)}"
 
 
-def line(row: Row, before: Row | None) -> str:
-    """One of the table, without what the row before has said."""
-    theirs, ours, ratio, _ = figures(row)
-    is_same = before is not None and row.work == before.work
-    is_said = before is not None and is_same and (ours, row.unit) == (figures(before)[1], before.unit)
+def line(rows: Sequence[Row], before: str) -> str:
+    """What we take and what peers take for one work; of targets, those that are missed."""
+    first = rows[0]
+    ours = f"{figures(first)[1]} {first.unit}" if figures(first)[1] else ""
+    alone = "".join(missed(row) for row in rows if not row.peer)
+    # The unit of ours, unless there is none.
+    unit = "" if ours else f" {first.unit}"
+    peers = ", ".join(f"{row.peer} {figures(row)[0]}{unit}{missed(row)}" for row in rows if row.peer)
+    work = shortened(first.work, before) if first.work != before else ""
+    return f"| {' | '.join(cell.strip() for cell in (work, ours + alone, peers))} |\n"
+
+
+def missed(row: Row) -> str:
+    """The ratio and the target, where it is not met."""
+    if row.verdict in {"", "met"}:
+        return ""
     target = row.target.replace("<= ", "≤").replace(">= ", "≥")
-    verdict = {"met": "", "missed": "**missed**"}.get(row.verdict, row.verdict)
-    cells = [
-        "" if is_same else shortened(row.work, "" if before is None else before.work),
-        row.peer,
-        theirs if ours else f"{theirs} {row.unit}" if theirs else "",
-        f"{ours} {row.unit}" if ours and not is_said else "",
-        ratio,
-        f"{target} {verdict}",
-    ]
-    return f"| {' | '.join(cell.strip() for cell in cells)} |\n"
+    words = [figures(row)[2], "**missed**", target] if row.verdict == "missed" else [row.verdict]
+    return f" ({' '.join(word for word in words if word)})"
 
 
 def shortened(work: str, before: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import re
+from functools import partial
 from typing import Any
 from xml.etree import ElementTree
 
@@ -105,19 +106,28 @@ def test_pictures_of_a_script_are_kept(module, monkeypatch, tmp_path):
     assert [file.name for file in (tmp_path / "pictures").iterdir()] == ["a.svg"]
 
 
-def test_rows_become_lines_of_a_table_and_name_their_work_once(module):
-    row = module("pairs").Row("build", "pyarrow", 1.0, 2.0, 2.0, math.nan, "<= 1.3x", met=False)
-    lines = module("run").section("planning", [row, row]).splitlines()
+def test_a_work_is_a_line_of_the_table_with_all_its_peers(module):
+    row = partial(module("pairs").Row, "build")
+    rows = [
+        row("pyarrow", 1.0, 2.0, 2.0, math.nan, "<= 1.3x", met=False),
+        row("DuckDB", 4.0, 2.0, 0.5, math.nan, "<= 1.3x", met=True),
+        row("Polars", 3.0, 2.0, 0.7, math.nan, "", met=None),
+    ]
+    lines = module("run").section("planning", rows).splitlines()
     assert lines[-2:] == [
-        "| build | pyarrow | 1.00 | 2.00 s | 2.00x | ≤1.3x **missed** |",
-        "|  | pyarrow | 1.00 |  | 2.00x | ≤1.3x **missed** |",
+        "|---|--:|---|",
+        "| build | 2.00 s | pyarrow 1.00 (2.00x **missed** ≤1.3x), DuckDB 4.00, Polars 3.00 |",
     ]
 
 
 def test_a_line_keeps_the_units_that_no_other_cell_says(module):
     row = module("pairs").Row("build", "pyarrow", 1.0, math.nan, math.nan, math.nan, "", met=None)
-    line = module("run").line(row, None)
-    assert line.startswith("| build | pyarrow | 1.00 s |")
+    assert module("run").line([row], "") == "| build |  | pyarrow 1.00 s (not run) |\n"
+
+
+def test_a_target_without_a_peer_is_told_beside_ours(module):
+    row = module("pairs").Row("memory", "", math.nan, 231.0, math.nan, math.nan, "<= 200", met=False, unit="MiB")
+    assert module("run").line([row], "memory") == "|  | 231.00 MiB (**missed** ≤200) |  |\n"
 
 
 def test_a_work_is_shortened_by_the_parts_that_it_shares_with_the_work_before(module):

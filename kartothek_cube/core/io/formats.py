@@ -3,7 +3,8 @@
 In order:
 
 - the contract, suffixes, errors about unreadable files
-- the layout of a Parquet file: row groups, encodings, codecs
+- the layout of a Parquet file: row groups, statistics
+- encodings, chosen by what a column has
 - the writer
 """
 
@@ -15,15 +16,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.stores.contract import Store, check_key
+from kartothek_cube.core.stores.contract import Buffer, Store, check_key
 from kartothek_cube.errors import CorruptData, CorruptDocument, InvalidInput, InvalidType, KeyNotFound
+
+NumPyArray: TypeAlias = np.ndarray[Any, Any]
 
 INDEX_SUFFIX = ".by-dataset-index.parquet"
 DATA_SUFFIX = ".parquet"
@@ -142,15 +145,6 @@ _SORTED_ROWS, _FACTORS, _LARGEST = 32_768, {8: 1, 32: 2}, 4
 # Rows that are compared to find out whether a column is sorted, and how many of them must differ:
 # a column of fewer values tells row groups apart less well.
 _PROBES, _DIFFERENT = 256, 16
-# Pieces of neighbouring rows in which repeated values are counted. In a smaller row group a
-# dictionary costs little.
-_PIECES, _PIECE, _MANY_ROWS = 8, 1_024, 16_384
-# Numbers of fewer bits repeat in any row group of so many rows.
-_LEAST_BITS = 32
-# Arrow gives up a dictionary of more values of eight bytes.
-_LARGEST_DICTIONARY = 131_072
-# Values whose compression is tried, and the share of their bytes that it may leave at most.
-_SAMPLE, _LEAST_SAVED = 8_192, 0.9
 
 
 def row_group_rows(table: pa.Table) -> int:
@@ -179,40 +173,6 @@ def _seems_sorted(column: pa.ChunkedArray) -> bool:
     rises = pc.sum(pc.less(here, there)).as_py() or 0
     # Comparisons with null are null, and not counted.
     return rises >= _DIFFERENT and not pc.any(pc.greater(here, there)).as_py()
-
-
-def unique_columns(table: pa.Table, rows: int) -> list[str]:
-    """Columns of numbers that hardly repeat in row groups of so many rows.
-
-    Arrow would write dictionaries of these, too: they take more bytes than the numbers, and twice
-    the time to write and to read.
-
-    Examples
-    --------
-    >>> numbers = np.arange(50_000)
-    >>> unique_columns(pa.table({"PRODUCT_ID": numbers // 7, "SALES": np.sqrt(numbers)}), 50_000)
-    ['SALES']
-    """
-    rows = min(rows, table.num_rows)
-    if rows < _MANY_ROWS:
-        return []
-    # Of d different numbers, n drawn at random repeat about n * n / 2d times.
-    most = min(rows // 4, _LARGEST_DICTIONARY)
-    starts = np.linspace(0, rows - _PIECE, _PIECES).astype(np.int64).tolist()
-    unique = []
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if pa.types.is_primitive(column.type) and column.type.bit_width >= _LEAST_BITS:
-            pieces = [chunk for start in starts for chunk in column.slice(start, _PIECE).chunks]
-            distinct = pc.count_distinct(pa.chunked_array(pieces, column.type), mode="all").as_py()
-            if _PIECES * _PIECE - distinct < (_PIECES * _PIECE) ** 2 / (2 * most):
-                unique.append(name)
-    return unique
-
-
-def is_noise(column: pa.ChunkedArray, codec: str) -> bool:
-    """Whether a sample of numbers, as `unique_columns` has them, hardly shrinks by compression."""
-    sample = column.slice(0, _SAMPLE).to_numpy().tobytes()
-    return len(pa.Codec(codec.lower()).compress(sample, asbytes=True)) > _LEAST_SAVED * len(sample)
 
 
 def paths_with_statistics(schema: pa.Schema, rows: pa.Table | None = None) -> bool | list[str]:
@@ -278,11 +238,158 @@ def leaf_paths(schema: pa.Schema) -> list[str]:
     return [leaves.column(j).path for j in range(len(leaves))]
 
 
+# --- encodings ------------------------------------------------------------------------------------
+
+
+# Rows of a smaller row group are not looked at: they take about the same in any encoding.
+_MANY_ROWS = 16_384
+# The sample of a column: pieces of neighbouring rows, together a sixteenth of the rows at most.
+_PIECES, _PIECE, _SHARE = 8, 1_024, 16
+# Arrow gives up a dictionary of more bytes. One of a column that the rows are sorted by is of no
+# use where few pages are read, so it has to be small.
+_LARGEST_DICTIONARY, _LARGEST_OF_SORTED = 2**20, 2**13
+# Reading deltas takes twice as long as plain numbers, and they are made of blocks of 4 x 32.
+_WORTH_DELTAS, _BLOCK, _MINIBLOCK, _BLOCK_BITS = 0.8, 128, 32, 64
+# A codec that leaves more of the bytes costs more than it saves.
+_LEAST_SAVED = 0.9
+_MAY_BE_DELTAS = (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date, pa.types.is_time, pa.types.is_duration)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How the values of a column are stored.
+
+    ``name`` is that of Parquet; ``shrinks``: a codec makes the encoded bytes smaller.
+    """
+
+    name: str
+    shrinks: bool
+
+
+def choose_encodings(table: pa.Table, rows: int, light: str, strong: str) -> dict[str, Encoding]:
+    """The encodings of columns in row groups of so many rows, from a sample of the table.
+
+    Columns that are left out have a dictionary, and any codec: nested and small ones. ``light`` is
+    the codec of encoded columns, ``strong`` that of plain ones.
+
+    Examples
+    --------
+    >>> numbers = np.arange(50_000)
+    >>> rows = {"PRODUCT_ID": numbers // 7, "SALES": numbers**0.5, "WEEK": numbers % 52}
+    >>> for name, encoding in choose_encodings(pa.table(rows), 50_000, "SNAPPY", "ZSTD").items():
+    ...     print(name, encoding.name)
+    PRODUCT_ID DELTA_BINARY_PACKED
+    SALES PLAIN
+    WEEK RLE_DICTIONARY
+    """
+    rows = min(rows, table.num_rows)
+    if rows < _MANY_ROWS:
+        return {}
+    piece = min(_PIECE, rows // (_PIECES * _SHARE))
+    starts = np.linspace(0, rows - piece, _PIECES).astype(np.int64).tolist()
+    chosen = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        pieces = [chunk for start in starts for chunk in column.slice(start, piece).chunks]
+        sample = pa.chunked_array(pieces, column.type).drop_null().combine_chunks()
+        if pa.types.is_boolean(column.type) and len(sample):
+            bits = np.packbits(sample.to_numpy(zero_copy_only=False))
+            chosen[name] = Encoding("PLAIN", _shrinks(bits, strong))
+        elif len(sample) >= _BLOCK and (encoding := _encoding(sample, rows, light, strong)) is not None:
+            chosen[name] = encoding
+    return chosen
+
+
+def _encoding(sample: pa.Array, rows: int, light: str, strong: str) -> Encoding | None:
+    """The encoding of a column with these values in some rows; None where it is not chosen here."""
+    is_text = pa.types.is_string(sample.type) or pa.types.is_binary(sample.type)
+    if not is_text and not (pa.types.is_primitive(sample.type) and sample.type.bit_width >= 8):
+        return None
+    encoded = sample.dictionary_encode()
+    values, codes = encoded.dictionary, encoded.indices.to_numpy()
+    is_sorted = len(values) > 1 and not pc.any(pc.less(sample.slice(1), sample.slice(0, len(sample) - 1))).as_py()
+    width = 8 * (4 + (_text_bytes(sample) / len(sample)) if is_text else max(4, sample.type.byte_width))
+    changes = 1 + int(np.count_nonzero(np.diff(codes)))
+    entries = min(_number_of_values(changes, len(values)), len(values) * rows / len(sample))
+    bits = max(1, int(entries).bit_length())
+    runs = len(codes) / changes
+    # Equal codes behind each other are counted, others packed.
+    packed = bits if runs < 8 else 8 * (1 + bits / 8) / runs
+    most = _LARGEST_OF_SORTED if is_sorted and entries > _LARGEST_OF_SORTED // 8 else _LARGEST_DICTIONARY
+    in_dictionary = packed + entries * width / rows if entries * width / 8 <= most else np.inf
+    if is_text:
+        if in_dictionary < width:
+            return Encoding("RLE_DICTIONARY", _dictionary_shrinks(values, codes, bits, (packed * rows, entries), light))
+        # Not DELTA_BYTE_ARRAY, a third of the size of sorted texts: pyarrow 6 cannot read it.
+        return Encoding("PLAIN", _shrinks(_bytes(sample), strong))
+    deltas, in_deltas = None, np.inf
+    if any(is_type(sample.type) for is_type in _MAY_BE_DELTAS):
+        deltas, in_deltas = _deltas(sample)
+    if in_dictionary <= 1.15 * in_deltas and in_dictionary <= width / 2:
+        return Encoding("RLE_DICTIONARY", _dictionary_shrinks(values, codes, bits, (packed * rows, entries), light))
+    if deltas is not None and in_deltas <= _WORTH_DELTAS * width:
+        return Encoding("DELTA_BINARY_PACKED", _shrinks(deltas, light) and in_deltas < width / 8)
+    return Encoding("PLAIN", _shrinks(_bytes(sample), strong))
+
+
+def _number_of_values(drawn: int, distinct: int) -> float:
+    """An estimate of the different values of a column, of which some rows have so many."""
+    # Of d values, n that are drawn at random repeat about n * n / 2d times.
+    repeated = drawn - distinct
+    return distinct if 4 * distinct <= drawn else np.inf if not repeated else max(distinct, drawn**2 / (2 * repeated))
+
+
+def _deltas(sample: pa.Array) -> tuple[NumPyArray, float]:
+    """Differences of neighbours, and the bits that one takes packed."""
+    numbers = np.frombuffer(_bytes(sample), dtype=f"i{sample.type.byte_width}").astype(np.int64)
+    deltas = np.diff(numbers)
+    # Rows from two pieces are no neighbours.
+    inside = np.delete(deltas, np.arange(1, _PIECES) * len(sample) // _PIECES - 1)
+    blocks = inside[: len(inside) // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
+    above = (blocks - blocks.min(axis=1, keepdims=True)).view(np.uint64).reshape(-1, _MINIBLOCK)
+    bits = np.ceil(np.log2(above.max(axis=1).astype(np.float64) + 1))
+    return inside, float(bits.mean()) + _BLOCK_BITS / _BLOCK
+
+
+def _dictionary_shrinks(values: pa.Array, codes: NumPyArray, bits: int, whole: tuple[float, float], codec: str) -> bool:
+    """Whether a codec shrinks a dictionary with its codes, of ``whole`` bits and entries."""
+    of_codes, entries = whole
+    places = np.arange(bits, dtype=codes.dtype)
+    packed = np.packbits((codes[:, None] >> places & 1).astype(np.uint8), bitorder="little")
+    plain = _bytes(values)
+    of_values = len(plain) * entries / len(values)
+    after = of_codes / 8 * _share(packed, codec) + of_values * _share(plain, codec)
+    return bool(after <= _LEAST_SAVED * (of_codes / 8 + of_values))
+
+
+def _text_bytes(texts: pa.Array) -> int:
+    return len(_bytes(texts))
+
+
+def _bytes(values: pa.Array) -> Buffer:
+    """The bytes of values without nulls."""
+    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+        offsets, data = values.buffers()[1:]
+        ends = np.frombuffer(offsets, dtype=np.int32)[[values.offset, values.offset + len(values)]]
+        return memoryview(data)[ends[0] : ends[1]] if data is not None else b""
+    width = values.type.byte_width
+    return memoryview(values.buffers()[1])[values.offset * width : (values.offset + len(values)) * width]
+
+
+def _share(data: Buffer | NumPyArray, codec: str) -> float:
+    """What a codec leaves of some bytes."""
+    if codec == "NONE":
+        return 1.0
+    plain = bytes(data)
+    return len(pa.Codec(codec.lower()).compress(plain, asbytes=True)) / len(plain) if plain else 1.0
+
+
+def _shrinks(data: Buffer | NumPyArray, codec: str) -> bool:
+    return _share(data, codec) <= _LEAST_SAVED
+
+
 # --- the writer -----------------------------------------------------------------------------------
 
 
-# Reading what these have compressed takes several times as long as with SNAPPY.
-_SLOW = ("ZSTD", "GZIP", "BROTLI")
 CODECS = ("SNAPPY", "ZSTD", "GZIP", "BROTLI", "LZ4", "NONE")
 # kartothek compares the children of lists by name, and writes the name that is not compliant.
 # The checksums let a reader refuse damaged pages.
@@ -375,29 +482,34 @@ class ParquetFormat(FileFormat):
         self, table: pa.Table, rows: int, sink: object, statistics: bool | Sequence[str], sorted_by: Sequence[str] = ()
     ) -> pq.ParquetWriter:
         """A writer of row groups of so many rows; the table has all of them, or the first group."""
-        unique = unique_columns(table, rows)
-        repeated = [path for path in leaf_paths(table.schema) if path not in unique] if unique else True
-        codec = self._codec(table, rows, unique)
+        light, strong = self._codecs(table, rows)
+        encodings = choose_encodings(table, rows, light, strong)
+        paths = leaf_paths(table.schema) if encodings else []
+        with_dictionary = [p for p in paths if p not in encodings or encodings[p].name == "RLE_DICTIONARY"]
+        others = {c: e.name for c, e in encodings.items() if e.name != "RLE_DICTIONARY"}
+        codecs = {c: (strong if e.name == "PLAIN" else light) if e.shrinks else "NONE" for c, e in encodings.items()}
         order = [pq.SortingColumn(table.column_names.index(c)) for c in sorted_by] or None
         return pq.ParquetWriter(
             sink,
             table.schema,
-            compression=codec,
-            use_dictionary=repeated,
+            compression={path: codecs.get(path, strong) for path in paths} or strong,
+            use_dictionary=with_dictionary if encodings else True,
+            column_encoding=others or None,
             write_statistics=statistics,
             sorting_columns=order,
             **_WRITER,
         )
 
-    def _codec(self, _table: pa.Table, _rows: int, _unique: Sequence[str]) -> str | dict[str, str]:
-        return self.compression
+    def _codecs(self, _table: pa.Table, _rows: int) -> tuple[str, str]:
+        """The codecs of encoded columns, and of plain ones."""
+        return self.compression.upper(), self.compression.upper()
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveParquetFormat(ParquetFormat):
     """As `ParquetFormat`, but SNAPPY where another codec does not pay.
 
-    That is in files of small column chunks, and in columns of numbers that it hardly shrinks.
+    That is in files of small column chunks, and for columns in another encoding than PLAIN.
 
     Examples
     --------
@@ -408,14 +520,10 @@ class AdaptiveParquetFormat(ParquetFormat):
 
     compression: str = "ZSTD"
 
-    def _codec(self, table: pa.Table, rows: int, unique: Sequence[str]) -> str | dict[str, str]:
+    def _codecs(self, table: pa.Table, rows: int) -> tuple[str, str]:
         nbytes = table.nbytes * min(rows, table.num_rows) // max(1, table.num_rows)
-        if are_small_chunks(nbytes, table.num_columns) or self.compression not in _SLOW:
-            return "SNAPPY" if are_small_chunks(nbytes, table.num_columns) else self.compression
-        # Not the first column: its codec stands for the file in `format_like`.
-        noise = {c for c in unique if c != table.column_names[0] and is_noise(table.column(c), self.compression)}
-        paths = leaf_paths(table.schema) if noise else []
-        return {path: "SNAPPY" if path in noise else self.compression for path in paths} or self.compression
+        # What is encoded well is read faster than ZSTD unpacks it.
+        return "SNAPPY", "SNAPPY" if are_small_chunks(nbytes, table.num_columns) else self.compression
 
 
 def are_small_chunks(nbytes: int, columns: int) -> bool:

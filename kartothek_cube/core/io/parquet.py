@@ -193,8 +193,8 @@ def check_chunks(metadata: pq.FileMetaData, size: int, groups: Sequence[int], po
             raise
 
 
-def check_first_codec(metadata: pq.FileMetaData, size: int) -> None:
-    """Check the codec of the first column chunk, which `check_chunks` has to have passed.
+def check_codec(metadata: pq.FileMetaData, size: int, position: int) -> None:
+    """Check the codec of a chunk of the first row group, which `check_chunks` has to have passed.
 
     Raises
     ------
@@ -203,7 +203,7 @@ def check_first_codec(metadata: pq.FileMetaData, size: int) -> None:
     """
     try:  # Arrow looks up the codec after it has read the first byte and before it parses a page
         file = pq.ParquetFile(pa.PythonFile(_Empty(size), mode="r"), metadata=metadata)
-        file.reader.read_row_groups([0], column_indices=[0], use_threads=False)
+        file.reader.read_row_groups([0], column_indices=[position], use_threads=False)
     except (pa.ArrowException, OSError) as error:
         if "codec" in str(error):
             raise
@@ -261,21 +261,21 @@ _MANY_ROWS_OF_A_SOURCE = 32_768
 _CHECKED_ROWS = 65_536
 
 
-def first_codec(source: ParquetSource) -> str | None:
-    """The codec of the first column chunk, if there is one.
+def file_codecs(source: ParquetSource) -> frozenset[str]:
+    """The codecs of the first row group.
 
     Raises
     ------
     pyarrow.ArrowException
-        If the chunk is damaged, or its codec unknown to Arrow.
+        If a chunk is damaged, or its codec unknown to Arrow.
     """
-    metadata = source.metadata
-    if not metadata.num_row_groups or not metadata.num_columns:
-        return None
-    chunk = source.chunks([0], {source.schema.names[0]})[0][0]
-    if uses_fast_paths():
-        check_first_codec(metadata, source.size)
-    return str(chunk.compression)
+    metadata, found = source.metadata, set()
+    if metadata.num_row_groups:
+        for position, chunk in enumerate(source.chunks([0], set(source.schema.names))[0]):
+            if uses_fast_paths():
+                check_codec(metadata, source.size, position)
+            found.add(str(chunk.compression))
+    return frozenset(found)
 
 
 def chunk_spans(chunks: Sequence[Any]) -> Iterator[tuple[int, int]]:

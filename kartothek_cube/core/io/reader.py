@@ -31,7 +31,6 @@ from kartothek_cube.core.expressions.predicates import (
     resolve_constants,
 )
 from kartothek_cube.core.io.formats import (
-    CODECS,
     CSV_GZIP_SUFFIX,
     CSV_SUFFIX,
     DATA_SUFFIX,
@@ -45,7 +44,7 @@ from kartothek_cube.core.io.parquet import (
     column_bounds,
     column_statistics,
     count_parquet_rows,
-    first_codec,
+    file_codecs,
     open_file,
     open_parquet_inside,
     read_matching_files,
@@ -500,8 +499,8 @@ class FileStats:
         Its rows and bytes.
     unpacked : int
         Estimated bytes of its rows in memory.
-    codec : str | None
-        The codec of its first column chunk.
+    codecs : frozenset of str
+        The codecs of its column chunks.
     group_rows : int | None
         Rows of its first row group, if it has several.
     bounds : FileBounds
@@ -515,7 +514,7 @@ class FileStats:
     rows: int
     size: int
     unpacked: int
-    codec: str | None = None
+    codecs: frozenset[str] = frozenset()
     group_rows: int | None = None
     bounds: FileBounds = ()
     mark: ClusterMark | None = None
@@ -541,27 +540,31 @@ def file_stats(
         group_rows = source.rows([0]) if len(groups) > 1 else None
         bounds = tuple(column_bounds(source, name) for name in dimensions)
         mark, ends = (None, UNKNOWN) if sorted_by is None else (mark_of(source), sort_range(source, sorted_by))
-        codec = first_codec(source)
-        return FileStats(metadata.num_rows, size, unpacked_bytes(chunks), codec, group_rows, bounds, mark, ends)
+        codecs = file_codecs(source)
+        return FileStats(metadata.num_rows, size, unpacked_bytes(chunks), codecs, group_rows, bounds, mark, ends)
+
+
+# Columns that a codec does not shrink have none, and well encoded ones a light one.
+_BY_STRENGTH = ("BROTLI", "GZIP", "ZSTD", "LZ4", "SNAPPY", "UNCOMPRESSED")
 
 
 def format_like(keys: Sequence[str], figures: Sequence[FileStats], columns: int, *, adaptive: bool) -> FileFormat:
     """The format of a file of ``columns`` columns that takes the place of some files.
 
-    In Parquet the codec of the newest of them. ``adaptive``: they belong to a cube, whose format
-    chooses the codec by size.
+    In Parquet the codec of what shrinks in the newest of them. ``adaptive``: they belong to a cube,
+    whose format chooses codecs itself.
     """
     # CSV cannot hold all types, so one Parquet file among the inputs decides for Parquet.
     if not any(key.endswith(DATA_SUFFIX) for key in keys):
         from kartothek_cube.core.io.csv import CsvFormat
 
         return CsvFormat(compress=keys[-1].endswith(".gz"))
-    newest = next((f for f in reversed(figures) if f.codec is not None), figures[-1])
-    codec = (newest.codec or "SNAPPY").replace("UNCOMPRESSED", "NONE")
-    if codec == "SNAPPY" and adaptive and are_small_chunks(newest.unpacked, columns):
-        # The codec of a small file says nothing.
+    newest = next((f for f in reversed(figures) if f.codecs), figures[-1])
+    codec = next((c for c in _BY_STRENGTH if c in newest.codecs), "SNAPPY")
+    is_chosen = len(newest.codecs) > 1 or are_small_chunks(newest.unpacked, columns)
+    if adaptive and codec == "SNAPPY" and is_chosen:
         return AdaptiveParquetFormat()
-    return ParquetFormat(codec if codec in CODECS else "SNAPPY")
+    return ParquetFormat(codec.replace("UNCOMPRESSED", "NONE"))
 
 
 def grouped_like(file_format: FileFormat, figures: FileStats) -> FileFormat:

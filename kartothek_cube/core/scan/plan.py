@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import did_you_mean
-from kartothek_cube.core.arrow.difference import CHANGE_TYPE
 from kartothek_cube.core.arrow.keys import BoolArray, IntArray, take_rows
 from kartothek_cube.core.arrow.types import common_type, compatible
 from kartothek_cube.core.expressions.predicates import (
@@ -41,9 +40,11 @@ from kartothek_cube.core.metadata.statistics import FileStatistics
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.snapshots.loader import built_indices, load_index, remember, with_indices
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
-from kartothek_cube.core.snapshots.time_travel import AsOf, check_as_of
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound, UnknownColumn
+
+if TYPE_CHECKING:
+    from kartothek_cube.core.snapshots.time_travel import AsOf
 
 LabelFilter: TypeAlias = Callable[[str], bool]
 """Called with the label of a partition: whether to read it."""
@@ -481,6 +482,8 @@ def check_since(since: object) -> AsOf:
     InvalidType
         If it is neither.
     """
+    from kartothek_cube.core.snapshots.time_travel import check_as_of
+
     checked = check_as_of(since, "since")
     if checked is None:
         raise InvalidType("since is the id of a commit or a tag (text), or a moment (datetime), not None.")
@@ -489,6 +492,8 @@ def check_since(since: object) -> AsOf:
 
 def check_change_type(columns: Collection[str], context: str) -> None:
     """Raise if rows have a column of the name that tells the kind of a change."""
+    from kartothek_cube.core.arrow.difference import CHANGE_TYPE
+
     if CHANGE_TYPE in columns:
         raise InvalidInput(f"{context} has a column {CHANGE_TYPE!r}, which is the name of the kind of a change.")
 

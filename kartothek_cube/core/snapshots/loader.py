@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,7 +39,6 @@ from kartothek_cube.core.metadata.commit_log import (
     without_last_commit,
 )
 from kartothek_cube.core.metadata.document import Document, PartitionColumns, from_mapping
-from kartothek_cube.core.metadata.history_entry import HistoryEntry, decode_entry, history_key
 from kartothek_cube.core.metadata.index import (
     INDEX_ROWS,
     LABELS,
@@ -81,6 +80,9 @@ from kartothek_cube.errors import (
     KeyNotFound,
     Unsupported,
 )
+
+if TYPE_CHECKING:
+    from kartothek_cube.core.metadata.history_entry import HistoryEntry
 
 # An index of more values is too large to be kept for other comparisons.
 _MANY_VALUES = 1_000_000
@@ -194,6 +196,8 @@ def read_entry(store: Store, uuid: str, commit: str) -> HistoryEntry | None:
     CorruptDocument
         If it cannot be read.
     """
+    from kartothek_cube.core.metadata.history_entry import decode_entry, history_key
+
     key = history_key(uuid, commit)
     try:
         entry = decode_entry(store.get(key), key)

@@ -222,7 +222,8 @@ def test_changes_of_rows_keep_order_and_codec(store):
 
 
 def test_a_compaction_sorts_and_cuts_as_is_on_record(store):
-    rows = pa.table({"x": np.random.default_rng(0).permutation(60_000)})
+    random = np.random.default_rng(0)
+    rows = pa.table({"x": random.permutation(60_000), "v1": np.round(random.random(60_000) * 1e6)})
     store_dataframes_as_dataset(store, UUID, [rows.slice(0, 30_000), rows.slice(30_000)])
     set_layout(UUID, store, sort_by="x", compression="ZSTD", target_file_bytes=50_000)
     assert ("info", "layout-order", "compact_dataset('uuid', store)") in [
