@@ -10,6 +10,7 @@ In order:
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -243,8 +244,8 @@ def leaf_paths(schema: pa.Schema) -> list[str]:
 
 # Rows of a smaller row group are not looked at: they take about the same in any encoding.
 _MANY_ROWS = 16_384
-# The sample of a column: pieces of neighbouring rows, together a sixteenth of the rows at most.
-_PIECES, _PIECE, _SHARE = 8, 1_024, 16
+# The sample of a column: pieces of neighbouring rows, and its largest share of the rows.
+_PIECES, _PIECE, _SHARE = 8, 512, 32
 # Arrow gives up a dictionary of more bytes. One of a column that the rows are sorted by is of no
 # use where few pages are read, so it has to be small.
 _LARGEST_DICTIONARY, _LARGEST_OF_SORTED = 2**20, 2**13
@@ -332,10 +333,15 @@ def _encoding(sample: pa.Array, rows: int, light: str, strong: str) -> Encoding 
 
 
 def _number_of_values(drawn: int, distinct: int) -> float:
-    """An estimate of the different values of a column, of which some rows have so many."""
-    # Of d values, n that are drawn at random repeat about n * n / 2d times.
-    repeated = drawn - distinct
-    return distinct if 4 * distinct <= drawn else np.inf if not repeated else max(distinct, drawn**2 / (2 * repeated))
+    """An estimate of how many values a column has, of which some drawn ones have so many."""
+    if distinct == drawn:
+        return np.inf
+    low, high = float(distinct), drawn * drawn / 2
+    for _ in range(20):
+        # Of d values, n that are drawn at random hit about d * (1 - e ** (-n / d)).
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if middle * -math.expm1(-drawn / middle) < distinct else (low, middle)
+    return high
 
 
 def _deltas(sample: pa.Array) -> tuple[NumPyArray, float]:
