@@ -303,12 +303,13 @@ def choose_encodings(table: pa.Table, rows: int, light: str, strong: str) -> dic
 def _encoding(sample: pa.Array, rows: int, light: str, strong: str) -> Encoding | None:
     """The encoding of a column with these values in some rows; None where it is not chosen here."""
     is_text = pa.types.is_string(sample.type) or pa.types.is_binary(sample.type)
-    if not is_text and not (pa.types.is_primitive(sample.type) and sample.type.bit_width >= 8):
+    # Arrow cannot compare half floats.
+    if not is_text and (not pa.types.is_primitive(sample.type) or pa.types.is_float16(sample.type)):
         return None
     encoded = sample.dictionary_encode()
     values, codes = encoded.dictionary, encoded.indices.to_numpy()
     is_sorted = len(values) > 1 and not pc.any(pc.less(sample.slice(1), sample.slice(0, len(sample) - 1))).as_py()
-    width = 8 * (4 + (_text_bytes(sample) / len(sample)) if is_text else max(4, sample.type.byte_width))
+    width = 8 * (4 + len(_bytes(sample)) / len(sample) if is_text else max(4, sample.type.byte_width))
     changes = 1 + int(np.count_nonzero(np.diff(codes)))
     entries = min(_number_of_values(changes, len(values)), len(values) * rows / len(sample))
     bits = max(1, int(entries).bit_length())
@@ -365,10 +366,6 @@ def _dictionary_shrinks(values: pa.Array, codes: NumPyArray, bits: int, whole: t
     of_values = len(plain) * entries / len(values)
     after = of_codes / 8 * _share(packed, codec) + of_values * _share(plain, codec)
     return bool(after <= _LEAST_SAVED * (of_codes / 8 + of_values))
-
-
-def _text_bytes(texts: pa.Array) -> int:
-    return len(_bytes(texts))
 
 
 def _bytes(values: pa.Array) -> Buffer:

@@ -219,3 +219,28 @@ def test_no_codec_at_all():
     assert set(codecs(ParquetFormat("NONE"), MIXED)) == {"UNCOMPRESSED"}
     data = ParquetFormat("NONE").encode(MIXED)
     assert "DELTA_BINARY_PACKED" in metadata(data).row_group(0).column(1).encodings
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(RANDOM.random(N).astype(np.float16)),
+        pa.array(np.where(COUNT % 2, 2**63 - 1, -(2**63))),
+        pa.array(RANDOM.integers(0, 2**64 - 1, N, dtype=np.uint64)),
+        pa.array(RANDOM.integers(0, 86_000, N), pa.time64("us")),
+        pa.array(RANDOM.integers(0, 900, N) * 86_400_000, pa.date64()),
+        pa.array([b"%d" % (i % 9) for i in range(N)], pa.binary(1)),
+        pa.array([""] * N),
+        pa.array([None if i % 500 else i for i in range(N)]),
+        pa.array(np.full(N, np.nan)),
+        pa.array([f"{i % 7}" for i in range(N)], pa.large_string()),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_every_type_comes_back(column):
+    rows = pa.chunked_array([column.slice(3, 50_000), column.slice(50_003)], column.type)
+    table = pa.table({"a.b": rows, "a": rows, "b": pa.chunked_array([pa.array(COUNT[3:])])})
+    for file_format in (AdaptiveParquetFormat(), ParquetFormat(), ParquetFormat("NONE")):
+        found = pq.read_table(pa.BufferReader(file_format.encode(table)))
+        for name in table.column_names:
+            assert str(found[name].to_pylist()) == str(table[name].to_pylist())
