@@ -85,7 +85,9 @@ class DatasetWrite:
         if not callable(metadata):
             user_metadata(metadata, uuid)
         begun = cls(store, uuid, find_snapshot(store, uuid), metadata, merger, (), (), mode, creates, number)
-        return begun.removing(as_list(delete_scope, "delete_scope"))
+        scopes = as_list(delete_scope, "delete_scope")
+        # What was applied may have a scope that the dataset of today does not know.
+        return begun if begun.skipped is not None else begun.removing(scopes)
 
     def removing(self, delete_scope: Sequence[Any]) -> Self:
         """The write, also removing the partitions in a scope."""

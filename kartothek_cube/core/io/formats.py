@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -216,9 +217,14 @@ def _has_nan(column: pa.ChunkedArray) -> bool:
     return bool(pc.any(pc.is_nan(column)).as_py())
 
 
+def _is_nested(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(getattr(data_type, "storage_type", data_type)))
+
+
 def _number_of_leaves(data_type: pa.DataType) -> int:
-    if not pa.types.is_nested(data_type):
+    if not _is_nested(data_type):
         return 1
+    data_type = getattr(data_type, "storage_type", data_type)
     return sum(_number_of_leaves(data_type.field(i).type) for i in range(data_type.num_fields))
 
 
@@ -230,7 +236,7 @@ def leaf_paths(schema: pa.Schema) -> list[str]:
     >>> leaf_paths(pa.schema([("PRODUCT_ID", pa.int64()), ("LABELS", pa.list_(pa.string()))]))
     ['PRODUCT_ID', 'LABELS.list.item']
     """
-    if not any(map(pa.types.is_nested, schema.types)):
+    if not any(map(_is_nested, schema.types)):
         return list(schema.names)
     sink = pa.BufferOutputStream()  # only a file tells
     with pq.ParquetWriter(sink, schema.remove_metadata(), use_compliant_nested_type=False):
@@ -287,25 +293,28 @@ def choose_encodings(table: pa.Table, rows: int, light: str, strong: str) -> dic
     if rows < _MANY_ROWS:
         return {}
     piece = min(_PIECE, rows // (_PIECES * _SHARE))
-    starts = np.linspace(0, rows - piece, _PIECES).astype(np.int64).tolist()
+    starts = np.linspace(0, table.num_rows - piece, _PIECES).astype(np.int64).tolist()
     chosen = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
+        # Arrow cannot compare half floats.
+        if not _is_text(column.type) and (not pa.types.is_primitive(column.type) or pa.types.is_float16(column.type)):
+            continue
         pieces = [chunk for start in starts for chunk in column.slice(start, piece).chunks]
         sample = pa.chunked_array(pieces, column.type).drop_null().combine_chunks()
-        if pa.types.is_boolean(column.type) and len(sample):
-            bits = np.packbits(sample.to_numpy(zero_copy_only=False))
-            chosen[name] = Encoding("PLAIN", _shrinks(bits, strong))
-        elif len(sample) >= _BLOCK and (encoding := _encoding(sample, rows, light, strong)) is not None:
-            chosen[name] = encoding
+        if len(sample) >= 2 * _BLOCK:
+            chosen[name] = _encoding(sample, rows, light, strong)
     return chosen
 
 
-def _encoding(sample: pa.Array, rows: int, light: str, strong: str) -> Encoding | None:
-    """The encoding of a column with these values in some rows; None where it is not chosen here."""
-    is_text = pa.types.is_string(sample.type) or pa.types.is_binary(sample.type)
-    # Arrow cannot compare half floats.
-    if not is_text and (not pa.types.is_primitive(sample.type) or pa.types.is_float16(sample.type)):
-        return None
+def _is_text(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(data_type) or pa.types.is_binary(data_type))
+
+
+def _encoding(sample: pa.Array, rows: int, light: str, strong: str) -> Encoding:
+    """The encoding of a column with these values in some rows."""
+    if pa.types.is_boolean(sample.type):
+        return Encoding("PLAIN", _shrinks(np.packbits(sample.to_numpy(zero_copy_only=False)), strong))
+    is_text = _is_text(sample.type)
     encoded = sample.dictionary_encode()
     values, codes = encoded.dictionary, encoded.indices.to_numpy()
     is_sorted = len(values) > 1 and not pc.any(pc.less(sample.slice(1), sample.slice(0, len(sample) - 1))).as_py()
@@ -370,7 +379,7 @@ def _dictionary_shrinks(values: pa.Array, codes: NumPyArray, bits: int, whole: t
 
 def _bytes(values: pa.Array) -> Buffer:
     """The bytes of values without nulls."""
-    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+    if _is_text(values.type):
         offsets, data = values.buffers()[1:]
         ends = np.frombuffer(offsets, dtype=np.int32)[[values.offset, values.offset + len(values)]]
         return memoryview(data)[ends[0] : ends[1]] if data is not None else b""
@@ -472,7 +481,7 @@ class ParquetFormat(FileFormat):
         groups = _row_groups(batches, plain, self.chunk_size)
         first = next(groups, plain.empty_table())
         # What later groups have is not known yet.
-        with self._writer(first, max(1, first.num_rows), sink, paths_with_statistics(plain)) as writer:
+        with self._writer(first, max(1, first.num_rows), sink, paths_with_statistics(plain), is_stream=True) as writer:
             writer.write_table(first, row_group_size=max(1, first.num_rows))
             rows: int = first.num_rows
             del first  # so that one row group is in memory at a time
@@ -482,21 +491,36 @@ class ParquetFormat(FileFormat):
         return rows
 
     def _writer(
-        self, table: pa.Table, rows: int, sink: object, statistics: bool | Sequence[str], sorted_by: Sequence[str] = ()
+        self,
+        table: pa.Table,
+        rows: int,
+        sink: object,
+        statistics: bool | Sequence[str],
+        sorted_by: Sequence[str] = (),
+        *,
+        is_stream: bool = False,
     ) -> pq.ParquetWriter:
-        """A writer of row groups of so many rows; the table has all of them, or the first group."""
+        """A writer of row groups of so many rows; a table has all, of a stream the first."""
         light, strong = self._codecs(table, rows)
         encodings = choose_encodings(table, rows, light, strong)
         paths = leaf_paths(table.schema) if encodings else []
+        # A part of a nested column may have the path of another column.
+        counts = Counter(paths)
+        encodings = {c: e for c, e in encodings.items() if counts[c] == 1}
         with_dictionary = [p for p in paths if p not in encodings or encodings[p].name == "RLE_DICTIONARY"]
         others = {c: e.name for c, e in encodings.items() if e.name != "RLE_DICTIONARY"}
-        codecs = {c: (strong if e.name == "PLAIN" else light) if e.shrinks else "NONE" for c, e in encodings.items()}
+        # Later rows of a stream may not fit into a dictionary, or be texts that do shrink.
+        unknown = {c for c in encodings if is_stream and (c in with_dictionary or _is_text(table.schema.field(c).type))}
+        codecs = {
+            c: (strong if e.name == "PLAIN" else light) if e.shrinks or c in unknown else "NONE"
+            for c, e in encodings.items()
+        }
         order = [pq.SortingColumn(table.column_names.index(c)) for c in sorted_by] or None
         return pq.ParquetWriter(
             sink,
             table.schema,
             compression={path: codecs.get(path, strong) for path in paths} or strong,
-            use_dictionary=with_dictionary if encodings else True,
+            use_dictionary=with_dictionary if paths else True,
             column_encoding=others or None,
             write_statistics=statistics,
             sorting_columns=order,
@@ -526,7 +550,7 @@ class AdaptiveParquetFormat(ParquetFormat):
     def _codecs(self, table: pa.Table, rows: int) -> tuple[str, str]:
         nbytes = table.nbytes * min(rows, table.num_rows) // max(1, table.num_rows)
         # What is encoded well is read faster than ZSTD unpacks it.
-        return "SNAPPY", "SNAPPY" if are_small_chunks(nbytes, table.num_columns) else self.compression
+        return "SNAPPY", "SNAPPY" if are_small_chunks(nbytes, table.num_columns) else self.compression.upper()
 
 
 def are_small_chunks(nbytes: int, columns: int) -> bool:

@@ -193,20 +193,22 @@ def check_chunks(metadata: pq.FileMetaData, size: int, groups: Sequence[int], po
             raise
 
 
-def check_codec(metadata: pq.FileMetaData, size: int, position: int) -> None:
-    """Check the codec of a chunk of the first row group, which `check_chunks` has to have passed.
+def check_codecs(metadata: pq.FileMetaData, size: int, positions: Sequence[int]) -> None:
+    """Check codecs of the first row group, whose chunks `check_chunks` has to have passed.
 
     Raises
     ------
     pyarrow.ArrowException
-        If Arrow does not know the codec.
+        If Arrow does not know one of them.
     """
-    try:  # Arrow looks up the codec after it has read the first byte and before it parses a page
-        file = pq.ParquetFile(pa.PythonFile(_Empty(size), mode="r"), metadata=metadata)
-        file.reader.read_row_groups([0], column_indices=[position], use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        if "codec" in str(error):
-            raise
+    # Arrow looks up the codec after it has read the first byte and before it parses a page.
+    file = pq.ParquetFile(pa.PythonFile(_Empty(size), mode="r"), metadata=metadata)
+    for position in positions:
+        try:
+            file.reader.read_row_groups([0], column_indices=[position], use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            if "codec" in str(error):
+                raise
 
 
 class _Unreadable:
@@ -261,21 +263,26 @@ _MANY_ROWS_OF_A_SOURCE = 32_768
 _CHECKED_ROWS = 65_536
 
 
+# Columns of which the codec is looked at.
+_LOOKED_AT = 16
+
+
 def file_codecs(source: ParquetSource) -> frozenset[str]:
-    """The codecs of the first row group.
+    """The codecs of the first row group, in files of many columns of some of these.
 
     Raises
     ------
     pyarrow.ArrowException
         If a chunk is damaged, or its codec unknown to Arrow.
     """
-    metadata, found = source.metadata, set()
-    if metadata.num_row_groups:
-        for position, chunk in enumerate(source.chunks([0], set(source.schema.names))[0]):
-            if uses_fast_paths():
-                check_codec(metadata, source.size, position)
-            found.add(str(chunk.compression))
-    return frozenset(found)
+    if not source.metadata.num_row_groups:
+        return frozenset()
+    (chunks,) = source.chunks([0], set(source.schema.names))
+    # Each check takes as long as there are columns.
+    positions = range(0, len(chunks), -(-len(chunks) // _LOOKED_AT) or 1)
+    if uses_fast_paths():
+        check_codecs(source.metadata, source.size, positions)
+    return frozenset(str(chunks[position].compression) for position in positions)
 
 
 def chunk_spans(chunks: Sequence[Any]) -> Iterator[tuple[int, int]]:

@@ -559,10 +559,11 @@ def format_like(keys: Sequence[str], figures: Sequence[FileStats], columns: int,
         from kartothek_cube.core.io.csv import CsvFormat
 
         return CsvFormat(compress=keys[-1].endswith(".gz"))
-    newest = next((f for f in reversed(figures) if f.codecs), figures[-1])
-    codec = next((c for c in _BY_STRENGTH if c in newest.codecs), "SNAPPY")
-    is_chosen = len(newest.codecs) > 1 or are_small_chunks(newest.unpacked, columns)
-    if adaptive and codec == "SNAPPY" and is_chosen:
+    # A file of which nothing shrinks has no codec: then another file says which one is meant.
+    found = next((f.codecs for f in reversed(figures) if f.codecs - {"UNCOMPRESSED"}), figures[-1].codecs)
+    codec = next((c for c in _BY_STRENGTH if c in found), "SNAPPY")
+    is_chosen = codec == "ZSTD" or len(found) > 1 or are_small_chunks(figures[-1].unpacked, columns)
+    if adaptive and codec in {"ZSTD", "SNAPPY"} and is_chosen:
         return AdaptiveParquetFormat()
     return ParquetFormat(codec.replace("UNCOMPRESSED", "NONE"))
 

@@ -342,8 +342,9 @@ def rename_cube(
     """Rename a cube, or some of its datasets.
 
     Each dataset is copied inside the store, then its original is deleted; the seed comes last.
-    Histories begin anew, tags stay. If the call is interrupted, call it again. See the page
-    *Maintenance*.
+    Histories begin anew, tags stay. If the call is interrupted, call it again. While the seed is
+    renamed inside its cube, queries fail, since there are two seeds; if that is interrupted, delete
+    one of them. See the page *Maintenance*.
 
     Parameters
     ----------
@@ -412,16 +413,21 @@ def _new_uuids(
         # The cube exists as long as its seed: after an interruption, the next call continues.
         order = sorted(members, key=lambda name: (name == cube.seed_dataset, name))
         return {cube.ktk_dataset_uuid(name): renamed.ktk_dataset_uuid(name) for name in order}
-    given = {converter_str(old): converter_str(new) for old, new in (datasets or {}).items()}
-    if unknown := sorted(given.keys() - members):
+    if not isinstance(datasets, Mapping):
+        raise InvalidType(f"renamed_datasets is a dict dataset id → new id, not {type(datasets).__name__}.")
+    given = {converter_str(old): converter_str(new) for old, new in datasets.items()}
+    # Of an interrupted call, some are renamed already.
+    if unknown := sorted(old for old, new in given.items() if old not in members and new not in members):
         raise InvalidInput(
-            f"Cube {cube.uuid_prefix!r} has no dataset {', '.join(unknown)}; it has {', '.join(sorted(members))}."
+            f"Cube {cube.uuid_prefix!r} has no dataset {', '.join(unknown)}; it has {', '.join(sorted(members))}. "
+            "Nothing was renamed."
         )
     if same := sorted(old for old, new in given.items() if old == new):
         raise InvalidInput(f"The dataset is called {', '.join(same)} already. Nothing was renamed.")
     if len(set(given.values())) < len(given):
         raise InvalidInput(f"Two datasets cannot have one new name: {given}. Nothing was renamed.")
-    return {cube.ktk_dataset_uuid(old): cube.ktk_dataset_uuid(new) for old, new in given.items()}
+    order = sorted(given.keys() & members, key=lambda name: (name == cube.seed_dataset, name))
+    return {cube.ktk_dataset_uuid(old): cube.ktk_dataset_uuid(given[old]) for old in order}
 
 
 def _check_free(store: Store, names: Mapping[str, str], prefix: str | None) -> None:

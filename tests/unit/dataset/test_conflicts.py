@@ -380,3 +380,15 @@ def test_staged_files_that_are_gone_are_missed(store):
     with pytest.raises(StagedFilesLost):
         commit_receipts(staged, store, UUID, options=options(grace=timedelta(0)))
     assert len(rows(store)) == 2
+
+
+def test_a_numbered_commit_that_was_applied_is_skipped_whatever_its_scope(store):
+    """The dataset was replaced since, and has no such column."""
+    receipts = stage_partitions(TWO, store, UUID)
+    commit_receipts(receipts, store, UUID, delete_scope=[{"p": "a"}], txn=("job", 1))
+    renamed = ONE.rename_columns(["q", "i1", "v1"])
+    store_dataframes_as_dataset(store, UUID, [renamed], partition_on="q", overwrite=True)
+    before = contents(store)
+    again = commit_receipts(receipts, store, UUID, delete_scope=[{"p": "a"}], txn=("job", 1))
+    assert again.commit.skipped
+    assert contents(store) == before

@@ -25,6 +25,8 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
+from kartothek_cube.core.io.formats import ParquetFormat
+from kartothek_cube.core.io.reader import file_stats, format_like
 from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.contract import WRITES, ReadOnlyView, StoreView
@@ -319,6 +321,18 @@ def test_a_format_that_cannot_carry_a_column_is_refused_before_anything_is_writt
         update_dataset_from_dataframes([pa.table({"x": [[1, 2]]})], store, UUID)
     with refused(store, NotImplementedError, match="CSV"):
         compact_dataset(UUID, store, df_serializer=CsvSerializer())
+
+
+@pytest.mark.parametrize("last", ["noise", "shrinks"])
+def test_a_file_that_no_codec_shrinks_says_nothing_of_the_codec(store, last):
+    noise, n = np.random.default_rng(0).random(30_000), np.arange(30_000)
+    frames = {"noise": pa.table({"v1": noise}), "shrinks": pa.table({"v1": np.floor(np.sqrt(n)) + noise.round(3)})}
+    for name in sorted(frames, key=lambda name: name == last):
+        update_dataset_from_dataframes([frames[name]], store, UUID, df_serializer=ParquetSerializer("GZIP"))
+    keys = snapshot(store).files.to_pylist()
+    figures = [file_stats(store, UUID, key) for key in keys]
+    assert {"UNCOMPRESSED"} in [f.codecs for f in figures]
+    assert format_like(keys, figures, 1, adaptive=False) == ParquetFormat("GZIP")
 
 
 def test_rows_wait_in_bounded_memory_and_row_groups_shrink_with_it(tmp_path):

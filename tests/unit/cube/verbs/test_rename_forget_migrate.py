@@ -11,6 +11,7 @@ from kartothek_cube.api.cube import (
     append_to_cube,
     build_cube,
     cube_history,
+    extend_cube,
     list_cube_tags,
     list_cubes,
     query_cube_arrow,
@@ -123,6 +124,21 @@ def test_an_interrupted_call_is_repeated(store, left):
                 delete_dataset(str(error).split()[5].rstrip("."), store)
                 rename_cube(CUBE, store, "new")
     assert answers(store, NEW) == before
+
+
+def test_an_interrupted_renaming_of_datasets_goes_on(store):
+    extend_cube({"f": table(x=[0], v3=[7])}, CUBE, store, partition_on={"f": []})
+    before, renamed = answers(store, CUBE), {"e": "g", "f": "h"}
+
+    def at_the_second(call):
+        return "crash" if call.key.startswith("cube++h") and call.operation.startswith("put") else None
+
+    with pytest.raises(SimulatedCrash):
+        rename_cube(CUBE, FaultyStore(store, at_the_second), renamed_datasets=renamed)
+    assert rename_cube("cube", store, renamed_datasets=renamed) == {"cube++f": "cube++h"}
+    assert answers(store, CUBE) == before
+    with refused(store, InvalidType, "renamed_datasets is a dict"):
+        rename_cube("cube", store, renamed_datasets=["f"])
 
 
 # --- forget_cells ---------------------------------------------------------------------------------
