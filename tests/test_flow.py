@@ -40,7 +40,7 @@ MOST_FILES = {
     "build": (38, lambda store: build_cube({"seed": SEED, "e": ENRICHMENT}, CUBE, store, partition_on={"e": []})),
     "append": (38, lambda store: append_to_cube({"seed": NEW}, CUBE, store)),
     "query": (36, lambda store: query_cube_arrow(CUBE, store, (C("i1") == 1) & (C("v2") > 0))),
-    "compact": (39, lambda store: compact_cube(CUBE, store)),
+    "compact": (38, lambda store: compact_cube(CUBE, store)),
     "history": (19, lambda store: cube_history(CUBE, store)),
     "store": (
         33,

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem, FishComplete, add_completion_class
 
+from kartothek_cube.core.arguments import one_line
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, KartothekCubeError
 
 if TYPE_CHECKING:
@@ -61,11 +62,6 @@ class StoreFailure(_Ending):
     """A store or a file failed: ``Error: <message>``, exit status 1."""
 
     exit_code = 1
-
-
-def one_line(error: BaseException) -> str:
-    """The text of an error; its type if the text is empty."""
-    return str(error).strip() or type(error).__name__
 
 
 def escaped(text: str) -> str:

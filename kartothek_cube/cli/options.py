@@ -22,9 +22,9 @@ from kartothek_cube.cli.context import (
     complete_partition_columns,
     known_commit,
     missing,
-    one_line,
     whole_commit,
 )
+from kartothek_cube.core.arguments import one_line
 
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import Conjunction, QueryPlan

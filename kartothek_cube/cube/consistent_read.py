@@ -20,7 +20,16 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import join_names, pluralize
 from kartothek_cube.core.arrow.types import compatible
-from kartothek_cube.core.metadata.commit_log import LEDGER_KEY, CubeCommit, Ledger, ledger_of, mark_of
+from kartothek_cube.core.metadata.commit_log import (
+    LEDGER_KEY,
+    CubeCommit,
+    Fate,
+    Ledger,
+    fate_of,
+    ledger_of,
+    mark_of,
+    pending_mark,
+)
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED, Snapshot
@@ -627,12 +636,22 @@ def _may_have(snapshot: Snapshot, write: str, when: datetime | None) -> bool:
     return oldest is None or when is None or oldest > when or snapshot.has_foreign_commit
 
 
-def check_whole_writes(uuid_prefix: str, members: Mapping[str, Snapshot]) -> None:
-    """Raise `InvalidRequest` if some of the datasets lack a write that others have."""
+def check_whole_writes(uuid_prefix: str, store: Store, members: Mapping[str, Snapshot]) -> None:
+    """Raise `InvalidRequest` if some datasets lack, or may lack, a write that others have."""
     for found in _partial_commits(members):
         raise InvalidRequest(
             f"{_describe(uuid_prefix, found, members)} Take it back first: that needs the history. Nothing was deleted."
         )
+    for snapshot in members.values():
+        mark = pending_mark(snapshot.document)
+        if mark is not None and Fate.COMMITTED is not fate_of(
+            mark, snapshot.uuid, coordinator_document(store, mark.coordinator)
+        ):
+            raise InvalidRequest(
+                f"Dataset {snapshot.uuid!r}: nothing tells whether the write {mark.write} to several datasets has "
+                f"committed, so others of cube {uuid_prefix!r} may lack it. Write what they lack first; `cube_history` "
+                "tells. Nothing was deleted."
+            )
 
 
 def _describe(uuid_prefix: str, partial: PartialCommit, members: Mapping[str, Snapshot]) -> str:

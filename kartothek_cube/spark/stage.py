@@ -38,16 +38,8 @@ from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.core.write.input_rows import InputPartition
-from kartothek_cube.core.write.layout import DatasetLayout
-from kartothek_cube.core.write.prepare import (
-    DerivedColumn,
-    PartitionRows,
-    Schemas,
-    StageRequest,
-    WriteRequest,
-    check_final,
-    prepare,
-)
+from kartothek_cube.core.write.layout import DatasetLayout, StageRequest
+from kartothek_cube.core.write.prepare import DerivedColumn, PartitionRows, Schemas, WriteRequest, check_final, prepare
 from kartothek_cube.core.write.stage import Receipt, bounded_groups, stage_prepared, stage_stream
 from kartothek_cube.cube.write.plan import MemberWrite, check_no_null_cells, check_repeated, prepare_parts
 from kartothek_cube.cube.write.stage import stage_table

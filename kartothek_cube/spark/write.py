@@ -72,7 +72,7 @@ from kartothek_cube.cube.write.plan import (
     CubeWrite,
     check_duplicates,
 )
-from kartothek_cube.cube.write.stage import begin_append, begin_build, begin_extension, begin_update
+from kartothek_cube.cube.write.stage import begin_append, begin_datasets, begin_update
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 from kartothek_cube.spark.session import cores, session_by_keyword, session_of, shown
 from kartothek_cube.spark.stage import (
@@ -216,7 +216,7 @@ def build_cube_from_spark(
     with operation("build_cube_from_spark", options, cube=cube):
         job = _job(data, require_cube(cube), store, timestamps, spark, parallelism)
         arguments = metadata, overwrite, partition_on, df_serializer, on_conflict, txn
-        plan = begin_build(cube, job.store, job.schemas, *arguments)
+        plan = begin_datasets(cube, job.store, job.schemas, *arguments, extends=False)
         return _run("build", job, plan(job.schemas), shuffle, num_buckets, bucket_by)
 
 
@@ -261,7 +261,7 @@ def extend_cube_from_spark(
         cube, _ = cube_and_store(cube, store)
         job = _job(data, cube, store, timestamps, spark, parallelism)
         arguments = metadata, overwrite, partition_on, df_serializer, on_conflict, txn
-        plan = begin_extension(cube, job.store, job.schemas, *arguments)
+        plan = begin_datasets(cube, job.store, job.schemas, *arguments, extends=True)
         return _run("extend", job, plan(job.schemas), shuffle, num_buckets, bucket_by)
 
 

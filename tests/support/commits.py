@@ -18,7 +18,8 @@ from kartothek_cube.core.metadata.document import dataset_schema
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, document_key, new_id, schema_key
 from kartothek_cube.core.metadata.snapshot import common_metadata_bytes
 from kartothek_cube.core.snapshots.loader import find_snapshot
-from kartothek_cube.core.write.prepare import StageRequest, split_rows
+from kartothek_cube.core.write.layout import StageRequest
+from kartothek_cube.core.write.prepare import split_rows
 from kartothek_cube.core.write.stage import Receipt, stage_parts
 from tests.caches import forget
 

@@ -30,13 +30,12 @@ from kartothek_cube.cli.context import (
     complete_stores,
     load_cube,
     missing,
-    one_line,
     store_named,
     working,
 )
 from kartothek_cube.cli.options import chosen_datasets, cube_command, dry_run, patterns, where, yes
 from kartothek_cube.cli.output import bold, confirm, echo, show, size
-from kartothek_cube.core.arguments import pluralize
+from kartothek_cube.core.arguments import one_line, pluralize
 
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import ForgetReport
@@ -329,7 +328,7 @@ def forget_command(session: Session, where: tuple[str, ...], drop_tags: bool, dr
     loaded, conditions = cells_of(session, where)
     with working(session):
         members = {name: found.snapshot for name, found in loaded.datasets.items()}
-        check_whole_writes(session.prefix, members)
+        check_whole_writes(session.prefix, loaded.store, members)
         tags = tags_of_members(loaded.store, members)
     if tags and not drop_tags:
         raise Failure(

@@ -23,7 +23,6 @@ from kartothek_cube.cli.context import (
     known_commit,
     load_cube,
     missing,
-    one_line,
     plain_row,
     whole_commit,
     working,
@@ -34,6 +33,7 @@ from kartothek_cube.cli.options import columns as columns_option
 from kartothek_cube.cli.options import conditions_of, cube_command, dry_run, payload_of, yes
 from kartothek_cube.cli.options import where as where_option
 from kartothek_cube.cli.output import bold, confirm, show, table
+from kartothek_cube.core.arguments import one_line
 
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import CubeChanges

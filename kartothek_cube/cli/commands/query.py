@@ -28,7 +28,6 @@ from kartothek_cube.cli.context import (
     escaped,
     load_cube,
     missing_directory,
-    one_line,
     open_source,
     resolved,
     whole_commit,
@@ -42,7 +41,7 @@ from kartothek_cube.cli.options import (
     question,
 )
 from kartothek_cube.cli.output import echo, red
-from kartothek_cube.core.arguments import did_you_mean
+from kartothek_cube.core.arguments import did_you_mean, one_line
 from kartothek_cube.errors import DatasetNotFound
 
 if TYPE_CHECKING:

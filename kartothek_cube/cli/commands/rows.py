@@ -17,12 +17,11 @@ from kartothek_cube.cli.context import (
     complete_files,
     load_cube,
     load_dataset,
-    one_line,
     working,
 )
 from kartothek_cube.cli.options import conditions_of, cube_command, dry_run, parts_of, where
 from kartothek_cube.cli.output import bold, confirm, echo, show, size, table
-from kartothek_cube.core.arguments import pluralize
+from kartothek_cube.core.arguments import one_line, pluralize
 
 if TYPE_CHECKING:
     import pyarrow as pa

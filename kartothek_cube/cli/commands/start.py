@@ -21,18 +21,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import click
 
 from kartothek_cube import __version__
-from kartothek_cube.cli.context import (
-    Failure,
-    Session,
-    complete_directories,
-    missing_directory,
-    one_line,
-    open_source,
-    working,
-)
+from kartothek_cube.cli.context import Failure, Session, complete_directories, missing_directory, open_source, working
 from kartothek_cube.cli.export import place_of, write_page
 from kartothek_cube.cli.options import cube_command
 from kartothek_cube.cli.output import bold, echo, red, show
+from kartothek_cube.core.arguments import one_line
 from kartothek_cube.errors import KartothekCubeError
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from kartothek_cube.cli.options import cube_command
 from kartothek_cube.cli.output import bold, red, show
 
 if TYPE_CHECKING:
-    from kartothek_cube.api.cube import MigrationReport
+    from kartothek_cube.api.cube import MigrationReport, Verdict
     from kartothek_cube.api.dataset import Finding, VerifyReport
     from kartothek_cube.cube.verbs.verify import Outcome, Weight
 
@@ -70,6 +70,16 @@ def _mend(finding: Finding, prefix: str) -> str:
     return finding.mend
 
 
+def with_options(report: MigrationReport) -> MigrationReport:
+    """The report with the option of the command instead of the argument of the verb."""
+
+    def renamed(verdict: Verdict) -> Verdict:
+        remarks = (replace(remark, text=remark.text.replace("deep=True", "--deep")) for remark in verdict.remarks)
+        return replace(verdict, remarks=tuple(remarks))
+
+    return replace(report, verdicts=tuple(map(renamed, report.verdicts)))
+
+
 _MARKS: Mapping[Weight, str] = {"note": "·", "difference": "≠", "error": "✗"}
 _WORDS: Mapping[Outcome, str] = {
     "equal": "reads equally",
@@ -86,8 +96,7 @@ def lines(report: MigrationReport) -> Iterator[str]:
         # Often one text holds for many columns, e.g. narrow types: one line names them all.
         columns: dict[tuple[Weight, str, str], list[str]] = {}
         for remark in verdict.remarks:
-            text = remark.text.replace("deep=True", "--deep")
-            names = columns.setdefault((remark.weight, remark.check, text), [])
+            names = columns.setdefault((remark.weight, remark.check, remark.text), [])
             if remark.column:
                 names.append(remark.column)
         for (weight, check, text), names in columns.items():
@@ -117,7 +126,7 @@ def check_migration_command(ctx: click.Context, deep: bool) -> None:
 
     session: Session = ctx.obj
     with working(session), loading(session) if session.cube else nullcontext(open_source(session)) as store:
-        report = check_migration(store, session.cube, deep)
+        report = with_options(check_migration(store, session.cube, deep))
     missing = missing_directory(store)
     if not report.verdicts and not session.json:
         click.echo(escaped(f"There is no dataset in this store.{missing}"), err=True)

@@ -590,16 +590,18 @@ class DatasetMetadata(DatasetMetadataBase):
     @classmethod
     def of_parts(cls, parts: DatasetParts) -> DatasetMetadata:
         """The view of some parts."""
-        # Not by the constructor: the parts are checked already.
-        made = cls.__new__(cls)
-        made._made, made._state, made._partitions = parts, parts.snapshot, None  # noqa: SLF001
-        return made
+        return cls._view(parts, parts.snapshot)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> DatasetMetadata:
         """The view of a snapshot. Secondary indices are not loaded."""
+        return cls._view(None, snapshot)
+
+    @classmethod
+    def _view(cls, parts: DatasetParts | None, state: Snapshot | None) -> DatasetMetadata:
+        # Not by the constructor: the parts are checked already, or made when they are needed.
         made = cls.__new__(cls)
-        made._made, made._state, made._partitions = None, snapshot, None  # noqa: SLF001
+        made._made, made._state, made._partitions = parts, state, None  # noqa: SLF001
         return made
 
     @classmethod

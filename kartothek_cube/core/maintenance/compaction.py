@@ -50,9 +50,9 @@ from kartothek_cube.core.runtime.options import options as overrides
 from kartothek_cube.core.scan.execute import stream_tables
 from kartothek_cube.core.scan.plan import ScanTask, check_predicate_columns, conjunction_masks, indices_for
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, layout_of
+from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, StageRequest, layout_of
 from kartothek_cube.core.write.plan import check_serializer, layout_of_call
-from kartothek_cube.core.write.prepare import PartitionRows, StageRequest
+from kartothek_cube.core.write.prepare import PartitionRows
 from kartothek_cube.core.write.stage import Receipt, bounded_groups, stage_part, stage_stream
 from kartothek_cube.errors import InvalidRequest
 

@@ -42,8 +42,8 @@ from kartothek_cube.core.runtime.executor import READ_FILES, Executor, map_files
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import InputPartition
-from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, layout_of
-from kartothek_cube.core.write.prepare import PartitionRows, StageRequest, WriteRequest, prepare
+from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, StageRequest, layout_of
+from kartothek_cube.core.write.prepare import PartitionRows, WriteRequest, prepare
 from kartothek_cube.core.write.stage import Receipt, stage_part, stage_prepared
 from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType, Unsupported
 

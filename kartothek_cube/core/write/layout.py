@@ -1,8 +1,9 @@
-"""Which partitions an update removes, and the layout on record. Pure.
+"""Which partitions an update removes, the layout on record, and what staging follows. Pure.
 
 In order:
 
 - the layout on record: how later writes sort, cut and compress; dropped columns
+- the request of one staging
 - delete scopes
 """
 
@@ -10,8 +11,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ from kartothek_cube.core.arrow.types import unify
 from kartothek_cube.core.expressions.predicates import Clause, Mask, is_null
 from kartothek_cube.core.io.formats import AdaptiveParquetFormat, FileFormat, ParquetFormat
 from kartothek_cube.core.metadata.document import DROPPED_KEY, LAYOUT_KEY
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot, embedded_schemas, parse_embedded_schemas, type_of_column
+from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.scan.plan import index_mask, partition_mask
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidRequest, InvalidType
 
@@ -201,6 +204,28 @@ def check_types_of_dropped(dropped: pa.Schema, schema: pa.Schema, uuid: str) -> 
             ) from None
         schema = schema.set(position, both)
     return schema
+
+
+@dataclass(frozen=True, slots=True)
+class StageRequest:
+    """How the files of one dataset are staged; picklable, so that it can travel to an executor.
+
+    A receipt lists the distinct values of ``index_columns``, and the first and last row of
+    ``sort_columns``. ``fresh`` means that the labels are new and random. A label that the user
+    chose names the partition, not the file: if its key is taken, the file gets another key.
+    ``statistics`` is the option of that name. Rows that would make a file of more than
+    ``target_file_bytes`` are cut into several.
+    """
+
+    uuid: str
+    partition_on: tuple[str, ...]
+    index_columns: tuple[str, ...]
+    sort_columns: tuple[str, ...]
+    serializer: FileFormat
+    table: str = SINGLE_TABLE
+    fresh: bool = True
+    statistics: bool | Sequence[str] = field(default_factory=lambda: current_options().statistics)
+    target_file_bytes: int | None = None
 
 
 # --- delete scopes --------------------------------------------------------------------------------

@@ -2,8 +2,7 @@
 
 In order:
 
-- rows of a partition, and how its files are staged
-- physical partitions, also by columns that follow from a date
+- rows of a partition, also by columns that follow from a date
 - the request, one element, the schemas of all
 """
 
@@ -27,12 +26,17 @@ from kartothek_cube.core.arrow.types import check_shared_columns, ordered, unify
 from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.metadata.document import dataset_schema, partition_text
 from kartothek_cube.core.metadata.index import index_type
-from kartothek_cube.core.metadata.naming import SINGLE_TABLE, data_key, index_key, label_of, schema_key
+from kartothek_cube.core.metadata.naming import data_key, index_key, label_of, schema_key
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
-from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.stores.contract import check_key
 from kartothek_cube.core.write.input_rows import InputPartition
-from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, check_types_of_dropped, dropped_columns
+from kartothek_cube.core.write.layout import (
+    NO_LAYOUT,
+    DatasetLayout,
+    StageRequest,
+    check_types_of_dropped,
+    dropped_columns,
+)
 from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn, Unsupported
 
 # NumPy sorts 16-bit keys by radix, five times as fast as wider ones.
@@ -46,28 +50,6 @@ class PartitionRows:
     values: Mapping[str, Any]
     label: str
     table: pa.Table
-
-
-@dataclass(frozen=True, slots=True)
-class StageRequest:
-    """How the files of one dataset are staged; picklable, so that it can travel to an executor.
-
-    A receipt lists the distinct values of ``index_columns``, and the first and last row of
-    ``sort_columns``. ``fresh`` means that the labels are new and random. A label that the user
-    chose names the partition, not the file: if its key is taken, the file gets another key.
-    ``statistics`` is the option of that name. Rows that would make a file of more than
-    ``target_file_bytes`` are cut into several.
-    """
-
-    uuid: str
-    partition_on: tuple[str, ...]
-    index_columns: tuple[str, ...]
-    sort_columns: tuple[str, ...]
-    serializer: FileFormat
-    table: str = SINGLE_TABLE
-    fresh: bool = True
-    statistics: bool | Sequence[str] = field(default_factory=lambda: current_options().statistics)
-    target_file_bytes: int | None = None
 
 
 def split_rows(table: pa.Table, partition_on: Sequence[str], base_label: str, uuid: str) -> list[PartitionRows]:

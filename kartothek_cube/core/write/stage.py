@@ -34,11 +34,11 @@ from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.snapshots.loader import file_entries
 from kartothek_cube.core.stores.contract import Data, Store, VersionMismatch, check_store_can_commit
 from kartothek_cube.core.write.input_rows import InputPartition, as_items, elements_in, is_lazy, repeated
+from kartothek_cube.core.write.layout import StageRequest
 from kartothek_cube.core.write.prepare import (
     PartitionRows,
     PreparedRows,
     Schemas,
-    StageRequest,
     WriteRequest,
     check_final,
     check_table_name,

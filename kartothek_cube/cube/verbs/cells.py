@@ -330,7 +330,7 @@ def forget_cells(
     Raises
     ------
     InvalidRequest
-        If there are tags, without ``drop_tags``, or if a write of an older version stopped halfway.
+        If there are tags, without ``drop_tags``, or if some datasets lack, or may lack, a write.
         Nothing was deleted.
     InvalidInput, InvalidType, CommitConflict, CommitOutcomeUnknown
         As of `delete_cells`.
@@ -352,7 +352,7 @@ def forget_cells(
         drops, dry = check_flag(drop_tags, "drop_tags"), check_flag(dry_run, "dry_run")
         members = load_cube(found, opened)
         # A second deletion would not find what the seed has lost.
-        check_whole_writes(found.uuid_prefix, members)
+        check_whole_writes(found.uuid_prefix, opened, members)
         tags = tags_of_members(opened, members)
         if tags and not drops:
             raise InvalidRequest(

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import pyarrow.types as pt
 
-from kartothek_cube.core.arguments import check_flag, pluralize
+from kartothek_cube.core.arguments import check_flag, one_line, pluralize
 from kartothek_cube.core.arrow.keys import IntArray, pack
 from kartothek_cube.core.dataset.maintain import list_datasets, verify_dataset
 from kartothek_cube.core.io.parquet import open_file
@@ -658,15 +658,11 @@ def _verdicts(store: Store, cube: str | None, *, deep: bool) -> list[Verdict]:
     return sorted(chain.from_iterable(results), key=lambda verdict: (verdict.kind != "dataset", verdict.name))
 
 
-def _reason_of(error: Exception) -> str:
-    return str(error).strip() or type(error).__name__
-
-
 def _single(store: Store, uuid: str, *, deep: bool) -> list[Verdict]:
     try:
         report = verify_dataset(uuid, store, deep)
     except DAMAGE as error:
-        return [unreadable(uuid, "dataset", _reason_of(error))]
+        return [unreadable(uuid, "dataset", one_line(error))]
     return [_dataset(store, uuid, report.findings, deep=deep)]
 
 
@@ -693,10 +689,10 @@ def _cube(store: Store, prefix: str, uuids: Sequence[str], *, deep: bool) -> lis
 def _reason(store: Store, prefix: str, members: Sequence[Verdict], error: Exception) -> str:
     """Why datasets are no cube: the error, or that a lost seed flag causes it."""
     if any(verdict.outcome == "unreadable" for verdict in members):
-        return _reason_of(error)
+        return one_line(error)
     datasets = discover_datasets_unchecked(prefix, store).values()
     has_seed = any(dataset.metadata.get(KTK_CUBE_METADATA_KEY_IS_SEED) for dataset in datasets)
-    return _reason_of(error) if has_seed else SEEDLESS
+    return one_line(error) if has_seed else SEEDLESS
 
 
 def _dataset(store: Store, uuid: str, findings: Sequence[Finding], *, deep: bool) -> Verdict:
@@ -705,7 +701,7 @@ def _dataset(store: Store, uuid: str, findings: Sequence[Finding], *, deep: bool
     try:
         return outcome_of(uuid, "dataset", findings, tuple(_narrow(store, uuid)))
     except DAMAGE as error:
-        return unreadable(uuid, "dataset", _reason_of(error))
+        return unreadable(uuid, "dataset", one_line(error))
 
 
 def _narrow(store: Store, uuid: str) -> Iterator[Remark]:

@@ -23,7 +23,7 @@ from kartothek_cube.cube.write.commit import remove_from_members, write_input
 from kartothek_cube.cube.write.plan import (
     read_input,
 )
-from kartothek_cube.cube.write.stage import begin_append, begin_build, begin_extension, begin_update
+from kartothek_cube.cube.write.stage import begin_append, begin_datasets, begin_update
 from kartothek_cube.typing import Columns, IntoConditions, IntoCubeData, StoreLike, UserMetadata
 
 CUBE_SERIALIZER = ParquetSerializer(compression=KTK_CUBE_COMPRESSION)
@@ -108,7 +108,7 @@ def build_cube(
     with operation("build_cube", options, cube=cube):
         rows, opened = read_input(data, cube), open_instrumented(store)
         arguments = metadata, overwrite, partition_on, df_serializer, on_conflict
-        plan = begin_build(cube, opened, rows.names, *arguments, more=rows.rest is not None)
+        plan = begin_datasets(cube, opened, rows.names, *arguments, extends=False, more=rows.rest is not None)
         return DatasetMetadata.of_each(write_input(opened, plan, rows))
 
 
@@ -146,7 +146,7 @@ def extend_cube(
         cube, opened = cube_and_store(cube, store)
         rows = read_input(data, cube)
         arguments = metadata, overwrite, partition_on, df_serializer, on_conflict
-        plan = begin_extension(cube, opened, rows.names, *arguments, more=rows.rest is not None)
+        plan = begin_datasets(cube, opened, rows.names, *arguments, extends=True, more=rows.rest is not None)
         return DatasetMetadata.of_each(write_input(opened, plan, rows))
 
 

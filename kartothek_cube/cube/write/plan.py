@@ -50,15 +50,9 @@ from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.scan.plan import partition_mask
 from kartothek_cube.core.stores.contract import Store, check_key
 from kartothek_cube.core.write.input_rows import chunk_bytes, is_lazy, is_stream, open_stream, stream_blocks
-from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, layout_of
+from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, StageRequest, layout_of
 from kartothek_cube.core.write.plan import layout_of_call
-from kartothek_cube.core.write.prepare import (
-    PartitionRows,
-    StageRequest,
-    check_partition_types,
-    refuse_derived,
-    split_rows,
-)
+from kartothek_cube.core.write.prepare import PartitionRows, check_partition_types, refuse_derived, split_rows
 from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.cube.consistent_read import DatasetInfo, check_infos, check_members, infos_of
 from kartothek_cube.cube.cube import (

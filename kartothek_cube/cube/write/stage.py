@@ -68,7 +68,7 @@ class Planner(Protocol):
         """The plan; an error if these columns cannot be written."""
 
 
-def begin_build(
+def begin_datasets(
     cube: Cube,
     store: Store,
     names: Collection[str],
@@ -79,51 +79,23 @@ def begin_build(
     on_conflict: object,
     txn: object = None,
     *,
+    extends: bool,
     more: bool = False,
 ) -> Planner:
-    """Begin a build: from now on commits of others to the present datasets are conflicts.
+    """Begin to make datasets, of a new cube or of one that this ``extends``.
 
-    ``names``: the datasets known so far; with ``more``, others may follow.
+    From now on commits of others to the present datasets are conflicts. ``names``: the datasets
+    known so far; with ``more``, others may follow.
     """
+    check, plan = (check_extension, plan_extend) if extends else (check_arguments, plan_build)
     keys = materialize(partition_on)
     # Before the store is asked; the plan repeats it with the names that are known then.
-    check_arguments(cube, names, metadata, keys, more=more)
+    check(cube, names, metadata, keys, more=more)
     rule, number = check_on_conflict(on_conflict), parse_txn(txn)
     return partial(
-        plan_build,
+        plan,
         cube,
-        existing=existing_for_build(cube, store),
-        metadata=metadata,
-        overwrite=overwrite,
-        partition_on=keys,
-        serializer=serializer,
-        on_conflict=rule,
-        txn=number,
-    )
-
-
-def begin_extension(
-    cube: Cube,
-    store: Store,
-    names: Collection[str],
-    metadata: object,
-    overwrite: bool,
-    partition_on: object,
-    serializer: FileFormat | None,
-    on_conflict: object,
-    txn: object = None,
-    *,
-    more: bool = False,
-) -> Planner:
-    """Begin to add datasets to a cube, or to replace some."""
-    keys = materialize(partition_on)
-    # Before the store is asked; the plan repeats it with the names that are known then.
-    check_extension(cube, names, metadata, keys, more=more)
-    rule, number = check_on_conflict(on_conflict), parse_txn(txn)
-    return partial(
-        plan_extend,
-        cube,
-        existing=load_cube(cube, store),
+        existing=load_cube(cube, store) if extends else existing_for_build(cube, store),
         metadata=metadata,
         overwrite=overwrite,
         partition_on=keys,

@@ -57,6 +57,9 @@ def test_differences_name_the_page_that_tells_of_them(check):
     }
     assert {"boolean-partition", "slash-in-value", "bytes-partition", "several-files"} <= told.keys()
     assert [name for name, text in told.items() if 'docs, page "' not in text] == ["members"]
+    texts = [remark["text"] for verdict in found.values() for remark in verdict["remarks"]]
+    assert any("--deep tells." in text for text in texts)
+    assert not any("deep=True" in text for text in texts)
 
 
 def test_notes_are_no_differences(check):

@@ -12,7 +12,8 @@ from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import dataset_schema
 from kartothek_cube.core.stores.local import MemoryStore
-from kartothek_cube.core.write.prepare import StageRequest, split_rows
+from kartothek_cube.core.write.layout import StageRequest
+from kartothek_cube.core.write.prepare import split_rows
 from kartothek_cube.core.write.stage import Receipt, stage_parts
 from kartothek_cube.errors import InvalidInput, Unsupported
 from tests.support.commits import UUID, make_change, stage, write

@@ -21,7 +21,8 @@ from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.metadata.document import dataset_schema, render_document, to_mapping
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.local import MemoryStore
-from kartothek_cube.core.write.prepare import StageRequest, split_rows
+from kartothek_cube.core.write.layout import StageRequest
+from kartothek_cube.core.write.prepare import split_rows
 from kartothek_cube.core.write.stage import stage_parts
 from kartothek_cube.errors import CommitConflict
 from tests.caches import forget

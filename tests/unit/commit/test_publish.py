@@ -28,7 +28,8 @@ from kartothek_cube.core.snapshots.documents import update_schema_file
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_index, load_snapshot
 from kartothek_cube.core.stores.key_value import KeyValueAdapter
 from kartothek_cube.core.stores.local import LocalStore, MemoryStore
-from kartothek_cube.core.write.prepare import PartitionRows, StageRequest
+from kartothek_cube.core.write.layout import StageRequest
+from kartothek_cube.core.write.prepare import PartitionRows
 from kartothek_cube.core.write.stage import stage_parts
 from kartothek_cube.errors import (
     AtomicityRequired,

@@ -31,7 +31,7 @@ from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.parquet import ParquetSource
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.core.write.prepare import StageRequest
+from kartothek_cube.core.write.layout import StageRequest
 from kartothek_cube.errors import (
     CorruptData,
     InvalidInput,

@@ -13,7 +13,8 @@ from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.write import stage as module
-from kartothek_cube.core.write.prepare import PartitionRows, StageRequest, split_rows
+from kartothek_cube.core.write.layout import StageRequest
+from kartothek_cube.core.write.prepare import PartitionRows, split_rows
 from kartothek_cube.core.write.stage import Drained, Staging, stage_parts, stage_together
 
 TABLE = pa.table({"p": range(40), "x": range(40)})

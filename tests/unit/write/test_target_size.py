@@ -19,7 +19,7 @@ from kartothek_cube.api.dataset import (
 from kartothek_cube.api.serialization import ParquetSerializer
 from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.write.prepare import StageRequest
+from kartothek_cube.core.write.layout import StageRequest
 from kartothek_cube.core.write.stage import stage_stream
 from kartothek_cube.errors import InvalidInput, InvalidType
 

@@ -10,12 +10,14 @@ import pytest
 
 from kartothek_cube import options
 from kartothek_cube.api.cube import (
+    C,
     append_to_cube,
     build_cube,
     cleanup_cube,
     copy_cube,
     delete_cube,
     extend_cube,
+    forget_cells,
     query_cube_arrow,
     verify_cube,
 )
@@ -42,11 +44,12 @@ from kartothek_cube.errors import (
     CommitOutcomeUnknown,
     DatasetNotFound,
     IncompleteCubeWarning,
+    InvalidRequest,
     StagedFilesLost,
 )
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.caches import forget
-from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, table, write_tables
+from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, refused, table, write_tables
 
 SEED_UUID, E_UUID = "cube++seed", "cube++e"
 SEED_DOCUMENT, E_DOCUMENT = f"{SEED_UUID}.by-dataset-metadata.json", f"{E_UUID}.by-dataset-metadata.json"
@@ -619,3 +622,14 @@ def test_a_seed_that_an_interrupted_leader_has_swapped_is_not_taken_for_aborted(
     again.outcome.set_running_or_notify_cancel()
     core_commit._commit_all(open_instrumented(store), [again])
     assert again.outcome.result().result.id == change.commit
+
+
+def test_cells_are_not_forgotten_while_nothing_tells_whether_a_write_has_committed(store):
+    write_both(store)
+    with pytest.raises(SimulatedCrash):
+        append_to_cube({"seed": NEW, "e": NEW_E}, CUBE, ColdStore(FaultyStore(store, swap(SEED_DOCUMENT))))
+    without(store, SEED_UUID, LEDGER_KEY, COMMITS_KEY)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IncompleteCubeWarning)
+        with refused(store, InvalidRequest, E_UUID, "nothing tells whether", "Nothing was deleted"):
+            forget_cells(CUBE, store, C("x") == 0)

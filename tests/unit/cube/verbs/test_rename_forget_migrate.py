@@ -19,6 +19,10 @@ from kartothek_cube.api.cube import (
     verify_cube,
 )
 from kartothek_cube.api.dataset import delete_dataset, store_dataframes_as_dataset, tag_dataset
+from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.metadata.commit_log import CubeCommit
+from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import (
     AlreadyExists,
@@ -183,6 +187,18 @@ def test_tags_keep_cells(store):
     assert report.dropped_tags == ("t", "u of cube++e")
     assert list_cube_tags(CUBE, store).empty
     assert not has_secret(store)
+
+
+@pytest.mark.filterwarnings("ignore::kartothek_cube.errors.IncompleteCubeWarning")
+def test_cells_are_not_forgotten_while_a_dataset_lacks_a_write(store):
+    """As an older version leaves it, whose commits of a write come one by one."""
+    base = load_snapshot(store, "cube++e")
+    write = CubeCommit("w", ("cube++e", "cube++seed"))
+    commit_change(store, Change(base.uuid, (), base.schemas, (), (), metadata={"n": 1}, cube=write), base)
+    with refused(
+        store, InvalidRequest, "the write w of an older version is in e but not in seed", "Nothing was deleted"
+    ):
+        forget_cells(CUBE, store, C("x") == 1)
 
 
 @pytest.mark.parametrize("conditions", [None, [], " "])
