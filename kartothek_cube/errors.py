@@ -442,3 +442,8 @@ class KartothekCubeDeprecationWarning(DeprecationWarning):
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("error", KartothekCubeDeprecationWarning)  # in your tests
     """
+
+
+def one_line(error: BaseException) -> str:
+    """The text of an error; its type if the text is empty."""
+    return str(error).strip() or type(error).__name__

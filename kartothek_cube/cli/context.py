@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem, FishComplete, add_completion_class
 
-from kartothek_cube.core.arguments import one_line
-from kartothek_cube.errors import DatasetNotFound, InvalidInput, KartothekCubeError
+from kartothek_cube.errors import DatasetNotFound, InvalidInput, KartothekCubeError, one_line
 
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import Cube

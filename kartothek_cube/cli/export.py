@@ -20,7 +20,8 @@ from urllib.parse import quote
 from kartothek_cube.cli.context import Failure, LoadedCube, Session, StoreFailure, escaped, load_cube, working
 from kartothek_cube.cli.options import groups_of, plan_of
 from kartothek_cube.cli.output import json_text, show
-from kartothek_cube.core.arguments import one_line, pluralize
+from kartothek_cube.core.arguments import pluralize
+from kartothek_cube.errors import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa

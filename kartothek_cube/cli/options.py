@@ -24,7 +24,7 @@ from kartothek_cube.cli.context import (
     missing,
     whole_commit,
 )
-from kartothek_cube.core.arguments import one_line
+from kartothek_cube.errors import one_line
 
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import Conjunction, QueryPlan

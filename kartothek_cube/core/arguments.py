@@ -314,8 +314,3 @@ def drop_or_fill(columns: Iterable[str]) -> str:
     "Drop these rows, as pandas' df.dropna(subset=['BRAND']) does, or fill them."
     """
     return f"Drop these rows, as pandas' df.dropna(subset={list(columns)}) does, or fill them."
-
-
-def one_line(error: BaseException) -> str:
-    """The text of an error; its type if the text is empty."""
-    return str(error).strip() or type(error).__name__

@@ -35,7 +35,8 @@ from kartothek_cube.cli.context import (
 )
 from kartothek_cube.cli.options import chosen_datasets, cube_command, dry_run, patterns, where, yes
 from kartothek_cube.cli.output import bold, confirm, echo, show, size
-from kartothek_cube.core.arguments import one_line, pluralize
+from kartothek_cube.core.arguments import pluralize
+from kartothek_cube.errors import one_line
 
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import ForgetReport

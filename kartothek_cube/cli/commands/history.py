@@ -33,7 +33,7 @@ from kartothek_cube.cli.options import columns as columns_option
 from kartothek_cube.cli.options import conditions_of, cube_command, dry_run, payload_of, yes
 from kartothek_cube.cli.options import where as where_option
 from kartothek_cube.cli.output import bold, confirm, show, table
-from kartothek_cube.core.arguments import one_line
+from kartothek_cube.errors import one_line
 
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import CubeChanges

@@ -41,8 +41,8 @@ from kartothek_cube.cli.options import (
     question,
 )
 from kartothek_cube.cli.output import echo, red
-from kartothek_cube.core.arguments import did_you_mean, one_line
-from kartothek_cube.errors import DatasetNotFound
+from kartothek_cube.core.arguments import did_you_mean
+from kartothek_cube.errors import DatasetNotFound, one_line
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation

@@ -21,7 +21,8 @@ from kartothek_cube.cli.context import (
 )
 from kartothek_cube.cli.options import conditions_of, cube_command, dry_run, parts_of, where
 from kartothek_cube.cli.output import bold, confirm, echo, show, size, table
-from kartothek_cube.core.arguments import one_line, pluralize
+from kartothek_cube.core.arguments import pluralize
+from kartothek_cube.errors import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa

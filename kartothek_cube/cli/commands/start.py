@@ -25,8 +25,7 @@ from kartothek_cube.cli.context import Failure, Session, complete_directories, m
 from kartothek_cube.cli.export import place_of, write_page
 from kartothek_cube.cli.options import cube_command
 from kartothek_cube.cli.output import bold, echo, red, show
-from kartothek_cube.core.arguments import one_line
-from kartothek_cube.errors import KartothekCubeError
+from kartothek_cube.errors import KartothekCubeError, one_line
 
 if TYPE_CHECKING:
     from kartothek_cube.core.stores.contract import Store

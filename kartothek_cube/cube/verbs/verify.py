@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import pyarrow.types as pt
 
-from kartothek_cube.core.arguments import check_flag, one_line, pluralize
+from kartothek_cube.core.arguments import check_flag, pluralize
 from kartothek_cube.core.arrow.keys import IntArray, pack
 from kartothek_cube.core.dataset.maintain import list_datasets, verify_dataset
 from kartothek_cube.core.io.parquet import open_file
@@ -56,7 +56,7 @@ from kartothek_cube.cube.cube import (
 )
 from kartothek_cube.cube.members import cube_of, dataset_ids, list_cube_prefixes, other_cubes
 from kartothek_cube.cube.verbs.describe import discover_cube, discover_datasets_unchecked
-from kartothek_cube.errors import DatasetNotFound, InvalidInput
+from kartothek_cube.errors import DatasetNotFound, InvalidInput, one_line
 from kartothek_cube.typing import StoreLike
 
 _PAGE = 'docs, page "Differences from kartothek"'
