@@ -3,7 +3,7 @@
 In order:
 
 - the contract, suffixes, errors about unreadable files
-- the layout of a Parquet file: row groups, statistics
+- the layout of a Parquet file: row groups, pages, statistics
 - encodings, chosen by what a column has
 - the writer
 """
@@ -14,7 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -140,9 +140,20 @@ def file_suffix(key: str) -> str:
 
 # Files of fewer rows than the second number are one row group even if they are sorted.
 GROUP_ROWS, DECISIVE_ROWS = 1_048_576, 131_072
-# The statistics of sorted row groups leave out most of them: of a file of a million rows, one key
-# is found 30 times as fast, while reading all of it takes 2 % longer. The footer grows with row
-# groups and columns, and should come in one request, so wide files have larger row groups.
+# Of a sorted file, few pages have the rows that are looked for. Larger row groups than these are
+# read no faster, and readers that know no pages have more to decode.
+_PAGED_GROUP_ROWS = 131_072
+# So many rows of a page are read 10 % faster or slower than a page of all, by the codec and by the
+# number of columns; a strong codec takes 10 us for a page. The index should come with the footer
+# in one request, so that there are at most so many pages.
+_PAGE_ROWS, _STRONG_PAGE_ROWS, _NARROW, _MOST_PAGES = 2_048, 8_192, 8, 3_000
+_STRONG_CODECS = {"ZSTD", "GZIP", "BROTLI"}
+# Rows alone end a page.
+_PAGE_BYTES = 64 * 2**20
+# Older versions of pyarrow cannot bound the rows of a page. Then small row groups take the place of
+# pages: of a file of a million rows, one key is found 30 times as fast as without. Footers grow
+# with row groups and columns, so wide files have larger ones.
+_HAS_PAGES = int(pa.__version__.split(".")[0]) >= 23
 _SORTED_ROWS, _FACTORS, _LARGEST = 32_768, {8: 1, 32: 2}, 4
 # Rows that are compared to find out whether a column is sorted, and how many of them must differ:
 # a column of fewer values tells row groups apart less well.
@@ -156,12 +167,44 @@ def row_group_rows(table: pa.Table) -> int:
     --------
     >>> numbers = np.arange(200_000)
     >>> sales = pa.table({"PRODUCT_ID": numbers // 7, "UNITS": numbers % 10})
-    >>> row_group_rows(sales), row_group_rows(sales.slice(0, 100_000))
-    (32768, 1048576)
+    >>> row_group_rows(sales.slice(0, 100_000))
+    1048576
     """
-    if table.num_rows < DECISIVE_ROWS or not any(map(_seems_sorted, table.columns)):
+    if not is_sorted(table):
         return GROUP_ROWS
+    if _HAS_PAGES:
+        return _PAGED_GROUP_ROWS
     return _SORTED_ROWS * next((factor for most, factor in _FACTORS.items() if table.num_columns <= most), _LARGEST)
+
+
+def is_sorted(table: pa.Table) -> bool:
+    """Whether the rows, if they are many, seem to be sorted by some column.
+
+    Examples
+    --------
+    >>> numbers = np.arange(200_000)
+    >>> sales = pa.table({"PRODUCT_ID": numbers // 7, "UNITS": numbers % 10})
+    >>> is_sorted(sales), is_sorted(sales.select(["UNITS"]))
+    (True, False)
+    """
+    return table.num_rows >= DECISIVE_ROWS and any(map(_seems_sorted, table.columns))
+
+
+def page_options(rows: int, columns: int, codecs: Collection[str]) -> dict[str, Any]:
+    """Arguments of Arrow's writer for a file of so many rows of which few pages may be read.
+
+    Examples
+    --------
+    >>> page_options(500_000, 5, {"NONE", "SNAPPY"})["max_rows_per_page"]
+    2048
+    >>> page_options(500_000, 5, {"NONE", "ZSTD"})["max_rows_per_page"]
+    8192
+    """
+    size = _PAGE_ROWS if _STRONG_CODECS.isdisjoint(codecs) else _STRONG_PAGE_ROWS
+    size *= 1 if columns <= _NARROW else 4 if size == _PAGE_ROWS else 2
+    while columns * rows > _MOST_PAGES * size:
+        size *= 2
+    return {"write_page_index": True, "max_rows_per_page": size, "data_page_size": _PAGE_BYTES}
 
 
 def _seems_sorted(column: pa.ChunkedArray) -> bool:
@@ -427,7 +470,7 @@ class ParquetFormat(FileFormat):
         Codec of the column chunks: ``SNAPPY``, ``ZSTD``, ``GZIP``, ``BROTLI``, ``LZ4`` or ``NONE``.
     chunk_size : int, optional
         Rows of a row group. By default 1,048,576; in files of at least 131,072 rows that are sorted
-        by some column 32,768, with more than 8 columns 65,536, with more than 32 columns 131,072.
+        by some column 131,072, where pyarrow is older than 23 and cannot write small pages fewer.
 
     Raises
     ------
@@ -464,15 +507,22 @@ class ParquetFormat(FileFormat):
         return self.encode_noted(table)
 
     def encode_noted(
-        self, table: pa.Table, metadata: Mapping[bytes, bytes] | None = None, sorted_by: Sequence[str] = ()
+        self,
+        table: pa.Table,
+        metadata: Mapping[bytes, bytes] | None = None,
+        sorted_by: Sequence[str] = (),
+        *,
+        in_order: bool = False,
     ) -> pa.Buffer:
         """`encode`, with key-value metadata in the footer, and with the columns that sort the rows.
 
-        With ``sorted_by``, no column may be nested.
+        With ``sorted_by``, no column may be nested. ``in_order``: the rows have an order, which may
+        be none of a single column.
         """
         plain, sink = table.replace_schema_metadata(metadata), pa.BufferOutputStream()
         rows = self.chunk_size or row_group_rows(plain)
-        with self._writer(plain, rows, sink, paths_with_statistics(plain.schema, plain), sorted_by) as writer:
+        statistics = paths_with_statistics(plain.schema, plain)
+        with self._writer(plain, rows, sink, statistics, sorted_by, in_order=in_order) as writer:
             writer.write_table(plain, row_group_size=rows)
         return sink.getvalue()
 
@@ -498,6 +548,7 @@ class ParquetFormat(FileFormat):
         statistics: bool | Sequence[str],
         sorted_by: Sequence[str] = (),
         *,
+        in_order: bool = False,
         is_stream: bool = False,
     ) -> pq.ParquetWriter:
         """A writer of row groups of so many rows; a table has all, of a stream the first."""
@@ -515,6 +566,7 @@ class ParquetFormat(FileFormat):
             c: (strong if e.name == "PLAIN" else light) if e.shrinks or c in unknown else "NONE"
             for c, e in encodings.items()
         }
+        has_pages = _HAS_PAGES and table.num_rows >= DECISIVE_ROWS and (in_order or is_sorted(table))
         order = [pq.SortingColumn(table.column_names.index(c)) for c in sorted_by] or None
         return pq.ParquetWriter(
             sink,
@@ -524,6 +576,7 @@ class ParquetFormat(FileFormat):
             column_encoding=others or None,
             write_statistics=statistics,
             sorting_columns=order,
+            **(page_options(table.num_rows, len(paths), {codecs.get(p, strong) for p in paths}) if has_pages else {}),
             **_WRITER,
         )
 

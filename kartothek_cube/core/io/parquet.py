@@ -7,6 +7,7 @@ In order:
   is made to read them from files without content, which relies on the order of its checks
 - an open file
 - rows
+- rows of pages
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
-from itertools import accumulate, chain
-from typing import Any, NamedTuple
+from itertools import accumulate, chain, islice, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,8 +41,12 @@ from kartothek_cube.core.io.formats import readable
 from kartothek_cube.core.runtime.executor import LruCache
 from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.core.runtime.telemetry import record
-from kartothek_cube.core.stores.contract import Span, Store
-from kartothek_cube.errors import CorruptData
+from kartothek_cube.core.stores.contract import Buffer, Span, Store
+from kartothek_cube.errors import CorruptData, KartothekCubeError
+
+if TYPE_CHECKING:
+    from kartothek_cube.core.io.page_index import PageIndex
+    from kartothek_cube.core.io.pages import ChosenPages, PagedFile
 
 # Rows that any file may claim, and further ones for each of its bytes. Columns that a file lacks
 # are filled with nulls, so a false number of rows would take memory at once.
@@ -101,6 +106,16 @@ def _count_leaf_columns(data_type: pa.DataType) -> int:
     return _count_leaf_columns(data_type.value_type) if hasattr(data_type, "value_type") else 1
 
 
+class FileState(NamedTuple):
+    """What differs once a file has been replaced."""
+
+    inode: int
+    size: int
+    modified_ns: int
+    # Tools that copy a directory set the modification time back.
+    changed_ns: int
+
+
 class ParquetFooter:
     """The footer of a file of ``size`` bytes, and what was found out about it. Safe for threads.
 
@@ -114,6 +129,10 @@ class ParquetFooter:
         As `column_positions`.
     bounds : dict
         The bounds of row groups that were asked for, by column and type; None: unknown.
+    page_index : PageIndex | None
+        Where the pages are, if somebody has asked and they can be read one by one.
+    place : tuple of str and FileState, optional
+        Where the file is, if this process keeps the footer.
 
     Raises
     ------
@@ -128,6 +147,9 @@ class ParquetFooter:
         self.rows = check_rows(self.metadata, size)
         self.positions = column_positions(self.metadata, self.schema)
         self.bounds: dict[tuple[str, pa.DataType], Bounds | None] = {}
+        self.page_index: PageIndex | None = None
+        self.has_page_index: bool | None = None  # unknown before somebody has looked
+        self.place: tuple[str, FileState] | None = None
         self._checked: dict[int, frozenset[int]] = {}
 
     def is_checked(self, groups: Collection[int], positions: Sequence[int]) -> bool:
@@ -138,16 +160,6 @@ class ParquetFooter:
         """Note that these column chunks are not damaged."""
         for position in positions:
             self._checked[position] = self._checked.get(position, frozenset()).union(groups)
-
-
-class FileState(NamedTuple):
-    """What differs once a file has been replaced."""
-
-    inode: int
-    size: int
-    modified_ns: int
-    # Tools that copy a directory set the modification time back.
-    changed_ns: int
 
 
 def file_state(path: str) -> FileState:
@@ -169,7 +181,9 @@ def kept_footer(path: str, state: FileState) -> ParquetFooter | None:
 def keep_footer(path: str, state: FileState, footer: ParquetFooter) -> None:
     """Keep a footer for the next who opens the file, unless the file may still be written."""
     if time.time_ns() - max(state.modified_ns, state.changed_ns) > _SETTLED_NS:
-        _kept.put(path, (state, footer), footer.metadata.serialized_size * _RATIO)
+        footer.place = path, state
+        index = 0 if footer.page_index is None else footer.page_index.nbytes
+        _kept.put(path, (state, footer), footer.metadata.serialized_size * _RATIO + index)
 
 
 # --- column chunks that a damaged footer describes ------------------------------------------------
@@ -252,8 +266,12 @@ _READER: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": Tr
 _LOCAL = pa_fs.LocalFileSystem()
 # A longer footer costs a second request.
 _TAIL = 64 * 1024
-# Spans that are closer than this are fetched as one.
-_GAP = 64 * 1024
+# Spans that are closer than this are fetched as one, from a disk, and from afar; and how many
+# requests for pages a remote file is worth.
+_NEAR_GAP, _GAP, _MOST_RANGES = 16 * 1024, 64 * 1024, 4
+_FEW_SPANS = 16
+# Smaller files are read faster as a whole.
+_PAGED_ROWS = 32_768
 # A second request takes longer than fetching so many bytes.
 _AT_ONCE = 4 * 2**20
 _BUFFER = 256 * 1024
@@ -363,6 +381,60 @@ class ParquetSource:
     @cached_property
     def _file(self) -> pq.ParquetFile:
         return pq.ParquetFile(self._handle, metadata=self.metadata, **_READER)
+
+    def paged(self) -> PagedFile | None:
+        """The file for reads by pages; None if these do not pay, or it has no index for them."""
+        footer = self.footer
+        if footer.has_page_index is None:
+            is_tried = uses_fast_paths() and self.metadata.num_rows >= _PAGED_ROWS
+            footer.page_index = self._read_page_index() if is_tried else None
+            footer.has_page_index = footer.page_index is not None
+            if footer.has_page_index and footer.place is not None:
+                keep_footer(*footer.place, footer)  # which has grown
+        if footer.page_index is None:
+            return None
+        from kartothek_cube.core.io.pages import PagedFile  # few files need it
+
+        return PagedFile(footer.page_index, self.positions, str(self.metadata.created_by), self.packed)
+
+    def _read_page_index(self) -> PageIndex | None:
+        from kartothek_cube.core.io.page_index import PageIndex, Unfit
+
+        end = self.size - 8  # the length of the footer, and a magic number
+        begin = end - self.metadata.serialized_size
+        try:
+            (footer,) = self.packed(np.array([[begin, end]]))
+            index = PageIndex(bytes(footer), begin, self.schema)
+            (data,) = self.packed(np.array([[index.begin, begin]]))
+            index.provide(bytes(data))
+        except (Unfit, pa.ArrowException, OSError):
+            return None
+        return index
+
+    def packed(self, spans: IntArray) -> list[Buffer]:
+        """The bytes of some spans, which are lines of begin and end."""
+        if self.is_near and len(spans) <= _FEW_SPANS:
+            return self._pieces(spans.tolist())
+        order = np.argsort(spans[:, 0], kind="stable")
+        begins, ends = spans[order].T
+        reach = np.maximum.accumulate(ends)
+        first = np.append(0, np.flatnonzero(begins[1:] - reach[:-1] > self._gap(begins, reach)) + 1)
+        merged = [*zip(begins[first].tolist(), reach[np.append(first[1:], len(order)) - 1].tolist(), strict=True)]
+        pieces = [memoryview(piece) for piece in self._pieces(merged)]
+        if any(len(piece) != end - begin for piece, (begin, end) in zip(pieces, merged, strict=True)):
+            raise pa.ArrowInvalid("It was replaced by a shorter one while it was read")
+        owners = np.empty(len(order), dtype=np.int64)
+        owners[order] = np.searchsorted(first, np.arange(len(order)), "right") - 1
+        starts = np.array([begin for begin, _ in merged])[owners]
+        inside = zip(owners.tolist(), (spans - starts[:, None]).tolist(), strict=True)
+        return [pieces[owner][begin:end] for owner, (begin, end) in inside]
+
+    def _gap(self, begins: IntArray, ends: IntArray) -> int:
+        """Spans that are closer than this are read as one."""
+        return _NEAR_GAP
+
+    def _pieces(self, spans: Sequence[Span]) -> list[Buffer]:
+        return [self._handle.read_at(end - begin, begin) for begin, end in spans]
 
     def expect(self, groups: Sequence[int], columns: Iterable[str]) -> None:
         """Announce what may be read in several steps; if it is little, a remote file fetches it."""
@@ -530,6 +602,15 @@ class _DistantSource(ParquetSource):
             self._bytes.fetch(spans)
         return min(max(_BUFFER, nbytes // max(1, len(columns))), _LARGEST_BUFFER)
 
+    def _gap(self, begins: IntArray, ends: IntArray) -> int:
+        gaps = np.sort(begins[1:] - ends[:-1])
+        # A request for each column of a page, but not for each page.
+        return max(_GAP, int(gaps[-_MOST_RANGES]) if len(gaps) >= _MOST_RANGES else 0)
+
+    def _pieces(self, spans: Sequence[Span]) -> list[Buffer]:
+        self._bytes.fetch(spans)
+        return [self._bytes.piece(*span) for span in spans]
+
     def _spans(self, groups: Sequence[int], columns: Iterable[str]) -> list[Span]:
         spans = list(chunk_spans(list(chain.from_iterable(self.chunks(groups, set(columns))))))
         if any(start < 0 or end > self.size for start, end in spans):
@@ -565,6 +646,13 @@ class _DistantFile:
         if any(len(part) != end - start for (start, end), part in zip(spans, parts, strict=True)):
             raise pa.ArrowInvalid("It was replaced by a shorter one while it was read")
         return [(start, part) for (start, _), part in zip(spans, parts, strict=True)]
+
+    def piece(self, start: int, end: int) -> memoryview:
+        """Bytes that were fetched."""
+        part = self._find(start, end)
+        if part is None:
+            raise pa.ArrowInvalid("It names bytes that it does not have")
+        return part
 
     def _find(self, start: int, end: int) -> memoryview | None:
         pieces = (part[start - at : end - at] for at, part in self._pieces if _covers((at, part), start, end))
@@ -685,6 +773,11 @@ def read_parquet_inside(
     """
     with open_file(store, key, dataset) as source:
         narrowed = with_runtime_filter(source, predicates, runtime_filter)
+        ((_, pages),) = _by_pages([source], schema, narrowed)
+        found = None if pages is None else _read_pages(pages, columns, schema, narrowed, key)
+        if found is not None:
+            table, (rows,) = found
+            return table, rows
         return _selected(source, _matching_groups(source, schema, narrowed), columns, schema, narrowed, key)
 
 
@@ -700,6 +793,26 @@ def read_matching_files(
 
     Neighbouring files of which few rows have to be looked at are filtered at once.
     """
+    remaining = iter(keys)
+    while batch := list(islice(remaining, _OPEN_AT_ONCE)):
+        with ExitStack() as stack:
+            opened = [(key, stack.enter_context(open_file(store, key, dataset))) for key in batch]
+            for files, pages in _by_pages([source for _, source in opened], schema, predicates):
+                found = None if pages is None else _read_pages(pages, columns, schema, predicates, batch[0])
+                if found is None:
+                    named = [(readable(store, key, dataset), key, source) for key, source in opened[files]]
+                    yield from _read_one_by_one(named, columns, schema, predicates)
+                else:
+                    yield found
+
+
+def _read_one_by_one(
+    files: Sequence[tuple[AbstractContextManager[None], str, ParquetSource]],
+    columns: Sequence[str],
+    schema: pa.Schema,
+    predicates: Predicates | None,
+) -> Iterator[tuple[pa.Table, list[int]]]:
+    """The same by row groups, of open files with a context that names each in errors."""
     names = [*columns, *sorted(columns_of(predicates) - set(columns))]
     waiting = list[pa.Table]()
 
@@ -709,8 +822,8 @@ def read_matching_files(
         counts = np.diff(np.searchsorted(np.flatnonzero(mask), ends)).tolist()
         return _typed(filter_table(table, mask), sum(counts), columns, schema, key), counts
 
-    for key in keys:
-        with open_file(store, key, dataset) as source:
+    for named, key, source in files:
+        with named:
             groups = _matching_groups(source, schema, predicates)
             rows = source.rows(groups)
             is_little = rows <= _DECODED_AT_ONCE
@@ -741,6 +854,18 @@ def with_runtime_filter(
     if not runtime_filter or source.metadata.num_rows < _FILTERED_ROWS:
         return predicates
     return tuple((*conjunction, *runtime_filter) for conjunction in predicates or ((),))
+
+
+def count_rows_to_decode(
+    store: Store, key: str, dataset: str, schema: pa.Schema, predicates: Predicates | None
+) -> int | None:
+    """How many rows of a file are decoded to find those that satisfy the predicates.
+
+    None if it is not read by pages.
+    """
+    with open_file(store, key, dataset) as source:
+        ((_, pages),) = _by_pages([source], schema, predicates)
+        return None if pages is None else int(pages.rows.sum())
 
 
 def read_source(
@@ -776,6 +901,103 @@ def _selected(
     if others is not None:
         table = pa.table([*table.columns, *others.columns], names=[*table.column_names, *others.column_names])
     return _typed(table, len(positions), columns, schema, key), len(positions)
+
+
+# --- rows of pages --------------------------------------------------------------------------------
+
+
+# So many files are open at a time, and so many rows of pages are decoded.
+_OPEN_AT_ONCE, _ROWS_OF_PAGES = 64, 131_072
+# In so few pages a file nearly every one has a row, so all columns are decoded at once.
+_FEW_PAGES = 2
+# After such an error row groups are read, which have the better error if the file is damaged.
+_SURPRISES = (pa.ArrowException, OSError, ValueError, IndexError, KartothekCubeError)
+
+
+def _by_pages(
+    sources: Sequence[ParquetSource], schema: pa.Schema, predicates: Predicates | None
+) -> list[tuple[slice, ChosenPages | None]]:
+    """Runs of files, each with the pages to read; None for files of which most pages are wanted."""
+    paged = [source.paged() if predicates else None for source in sources]
+    found: list[tuple[slice, ChosenPages | None]] = []
+    for begin, end in _runs([_are_alike(one, other) for one, other in pairwise(paged)]):
+        pages = _chosen([file for file in paged[begin:end] if file is not None], schema, predicates)
+        if pages is None:
+            found.append((slice(begin, end), None))
+            continue
+        few = 2 * pages.rows_of_files() <= [source.metadata.num_rows for source in sources[begin:end]]
+        found += [
+            (slice(begin + first, begin + last), pages.of_files(first, last) if few[first] else None)
+            for first, last in _runs((few[1:] == few[:-1]).tolist())
+        ]
+    return found
+
+
+def _are_alike(one: PagedFile | None, other: PagedFile | None) -> bool:
+    return one is other if one is None or other is None else one.is_like(other)
+
+
+def _runs(are_alike: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Begin and end of each run of neighbours that are alike."""
+    return pairwise([0, *(i for i, alike in enumerate(are_alike, start=1) if not alike), len(are_alike) + 1])
+
+
+def _chosen(files: Sequence[PagedFile], schema: pa.Schema, predicates: Predicates | None) -> ChosenPages | None:
+    if not files or predicates is None:
+        return None
+    from kartothek_cube.core.io.pages import choose_pages  # few files need it
+
+    try:
+        return choose_pages(files, schema, predicates)
+    except _SURPRISES:
+        return None
+
+
+def _read_pages(
+    pages: ChosenPages, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None, key: str
+) -> tuple[pa.Table, list[int]] | None:
+    """The rows of pages that satisfy the predicates, and the number of rows of each file.
+
+    None if another reader has to read the files.
+    """
+    tables, counts = [_typed(None, 0, columns, schema, key)], np.zeros(len(pages.files), dtype=np.int64)
+    try:
+        for batch in pages.batches(_ROWS_OF_PAGES):
+            table, numbers = _rows_of_pages(batch, columns, schema, predicates, key)
+            tables.append(table)
+            counts += np.bincount(numbers, minlength=len(counts))
+    except _SURPRISES:
+        return None
+    return pa.concat_tables(tables[1:] or tables), counts.tolist()
+
+
+def _rows_of_pages(
+    pages: ChosenPages, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None, key: str
+) -> tuple[pa.Table, IntArray]:
+    """The rows of some pages that satisfy the predicates, and the number of the file of each."""
+    filtered = sorted(columns_of(predicates))
+    rest = [c for c in columns if c not in filtered]
+    is_late = bool(rest) and not pages.ascend and len(pages.pages) > _FEW_PAGES * len(np.unique(pages.numbers))
+    first = filtered if is_late else [*filtered, *rest]
+    table = _typed(_read_some(pages, first), int(pages.rows.sum()), first, schema, key, encoded=True)
+    positions = np.flatnonzero(matching_rows(table, predicates))
+    ends = np.cumsum(pages.rows)
+    owners = np.searchsorted(ends, positions, "right")
+    table = table if len(positions) == table.num_rows else table.take(pa.array(positions))
+    if is_late and len(positions):
+        hit, places = np.unique(owners, return_inverse=True)
+        left = pages.some(hit)
+        others = _read_some(left, rest)
+        if others is not None:
+            moved = np.cumsum(left.rows) - ends[hit]
+            others = others.take(pa.array(positions + moved[places]))
+            table = pa.table([*table.columns, *others.columns], names=[*table.column_names, *others.column_names])
+    return _typed(table, len(positions), columns, schema, key), pages.numbers[owners]
+
+
+def _read_some(pages: ChosenPages, columns: Sequence[str]) -> pa.Table | None:
+    present = [c for c in columns if c in pages.files[0].positions]
+    return pages.read(present) if present else None
 
 
 def _read_at(

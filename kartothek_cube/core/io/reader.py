@@ -44,6 +44,7 @@ from kartothek_cube.core.io.parquet import (
     column_bounds,
     column_statistics,
     count_parquet_rows,
+    count_rows_to_decode,
     file_codecs,
     open_file,
     open_parquet_inside,
@@ -167,7 +168,9 @@ class ClusteredFormat(FileFormat):
         first = table.column(self.clustering.columns[0])
         has_nan = pt.is_floating(first.type) and bool(pc.any(pc.is_nan(first)).as_py())
         mark = ClusterMark(self.clustering, self.id, table.num_rows, has_nan)
-        return self.parquet.encode_noted(table, mark.metadata(), self.clustering.columns if is_plain else ())
+        return self.parquet.encode_noted(
+            table, mark.metadata(), self.clustering.columns if is_plain else (), in_order=True
+        )
 
     def write_stream(self, batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: object) -> int:
         # Without a mark, which has the number of rows and comes first.
@@ -320,6 +323,18 @@ def file_rows(store: Store, key: str, dataset: str) -> int:
     return _reader(key, dataset).count_rows(store, key, dataset)
 
 
+def rows_to_decode(store: Store, key: str, request: FileRequest) -> int | None:
+    """How many rows of a file are decoded for a request; None if that is unknown or all of them."""
+    predicates = _with_runtime_filter(request)
+    if not key.endswith(DATA_SUFFIX) or predicates == ((),):
+        return None
+    return count_rows_to_decode(store, key, request.dataset, request.schema, predicates)
+
+
+def _with_runtime_filter(request: FileRequest) -> Predicates:
+    return tuple((*conjunction, *request.runtime_filter) for conjunction in request.predicates or ((),))
+
+
 def read_rows(store: Store, key: str, request: FileRequest, constants: Mapping[str, Any] | None = None) -> pa.Table:
     """The rows of one file that satisfy the predicates, in the types of the request.
 
@@ -459,7 +474,7 @@ def _matching_tables(
     store: Store, files: Sequence[tuple[str, Mapping[str, Any]]], request: FileRequest
 ) -> Iterator[tuple[pa.Table, list[int]]]:
     """The same for a request of some rows."""
-    predicates = tuple((*conjunction, *request.runtime_filter) for conjunction in request.predicates or ((),))
+    predicates = _with_runtime_filter(request)
     inside = {*request.columns, *columns_of(predicates)}
 
     def suits(file: tuple[str, Mapping[str, Any]]) -> bool:

@@ -4,7 +4,6 @@ Arrow takes as long to open a small file as to decode it.
 
 In order:
 
-- thrift of many files at once: the bytes that all share, and the numbers between them
 - one footer, as if the files were row groups of one
 - which files are joined
 """
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate, groupby
@@ -24,189 +23,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kartothek_cube.core.arrow.keys import BoolArray, IntArray
+from kartothek_cube.core.io.footers import (
+    MAGIC,
+    Bytes,
+    ChunkBytes,
+    Path,
+    Pattern,
+    RowGroupTemplate,
+    Token,
+    found_values,
+    joined_footer,
+    pattern_of,
+    read_struct,
+    read_varint,
+)
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import InvalidInput
 
-# Ids of fields and places in lists, from the outermost struct inwards.
-Path = tuple[int, ...]
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-
-_BOOLEANS, _BYTE, _INTEGERS, _BINARY, _LIST, _STRUCT = (1, 2), 3, (4, 5, 6), 8, 9, 12
-# A number takes at most so many bytes here, which is more than any that is sound.
-_WORD = 8
-_ONE, _STOPS = np.uint64(1), np.uint64(0x8080808080808080)
-# Neighbouring digits of 7, 14 and 28 bits become one.
-_ROUNDS = [
-    (np.uint64(low), np.uint64(high), np.uint64(shift))
-    for low, high, shift in (
-        (0x007F007F007F007F, 0x7F007F007F007F00, 1),
-        (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
-        (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
-    )
-]
-
-
-class Token(NamedTuple):
-    """A number or some bytes, and where they begin and end."""
-
-    path: Path
-    begin: int
-    end: int
-    is_number: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """Bytes that files have in common, and the numbers and bytes of any length between them.
-
-    Attributes
-    ----------
-    sizes : list[int]
-        How many common bytes there are before each value, and behind the last one.
-    paths : list[Path]
-        The paths of the values.
-    are_numbers : list[bool]
-        Whether each value is a number.
-    steps, offsets : numpy.ndarray
-        For each common byte the number of values before it, and its distance from the last one.
-    literal, mask : numpy.ndarray
-        The common bytes, and which of their bits matter.
-    """
-
-    sizes: list[int]
-    paths: list[Path]
-    are_numbers: list[bool]
-    steps: IntArray
-    offsets: IntArray
-    literal: Bytes
-    mask: Bytes
-
-
-def read_struct(data: bytes, at: int, path: Path = ()) -> tuple[list[Token], int]:
-    """The numbers and binaries of a struct in their order, and where it ends.
-
-    Raises
-    ------
-    IndexError
-        If the struct has no end.
-    ValueError
-        If it has values of other types.
-    """
-    found, number = list[Token](), 0
-    while header := data[at]:
-        at += 1
-        if header >> 4:
-            number += header >> 4
-        else:
-            zigzag, at = read_varint(data, at)
-            number = zigzag >> 1
-        if header & 15 not in _BOOLEANS:
-            inner, at = _read_value(data, at, header & 15, (*path, number))
-            found += inner
-    return found, at + 1
-
-
-def _read_value(data: bytes, at: int, kind: int, path: Path) -> tuple[list[Token], int]:
-    if kind == _STRUCT:
-        return read_struct(data, at, path)
-    if kind == _LIST:
-        header, at = data[at], at + 1
-        size, at = (header >> 4, at) if header >> 4 < 15 else read_varint(data, at)
-        found = list[Token]()
-        for i in range(size):
-            inner, at = _read_value(data, at, header & 15, (*path, i))
-            found += inner
-        return found, at
-    if kind == _BYTE:  # e.g. the width of an integer, which files of one schema have in common
-        return [], at + 1
-    if kind not in (*_INTEGERS, _BINARY):
-        raise ValueError(f"Values of type {kind}")
-    length, end = read_varint(data, at)
-    end += length if kind == _BINARY else 0
-    return [Token(path, at, end, kind != _BINARY)], end
-
-
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number, and where it ends."""
-    value = shift = 0
-    while (byte := data[at]) >= 128:
-        value, shift, at = value | (byte & 127) << shift, shift + 7, at + 1
-    return value | byte << shift, at + 1
-
-
-def pattern_of(data: bytes, begin: int, end: int, varying: Iterable[Token], fixed: Iterable[Token] = ()) -> Pattern:
-    """What the bytes between two places have in common with those of other files.
-
-    They differ in the ``varying`` tokens, and in those of ``fixed`` length, which nobody needs.
-    """
-    literal, mask = np.frombuffer(data[begin:end], np.uint8), np.full(end - begin, 255, dtype=np.uint8)
-    for token in fixed:
-        # Of a number of one byte, the first bit says that there is no other.
-        mask[token.begin - begin : token.end - begin] = 128 if token.is_number else 0
-    sizes, paths, numbers, kept = list[int](), list[Path](), list[bool](), np.ones(end - begin, dtype=bool)
-    steps, at = np.zeros(end - begin, dtype=np.int64), begin
-    for path, start, stop, is_number in varying:
-        kept[start - begin : stop - begin] = False
-        steps[stop - begin :] += 1
-        sizes.append(start - at)
-        paths.append(path)
-        numbers.append(is_number)
-        at = stop
-    steps, begins = steps[kept], np.cumsum([0, *np.bincount(steps[kept], minlength=len(sizes) + 1)])
-    offsets = np.arange(len(steps)) - begins[steps]
-    return Pattern(
-        [*sizes, end - at],
-        paths,
-        numbers,
-        steps,
-        offsets[:, None],
-        (literal & mask)[kept][:, None],
-        mask[kept][:, None],
-    )
-
-
-def found_values(data: Bytes, at: IntArray, pattern: Pattern) -> tuple[dict[Path, IntArray], IntArray, BoolArray]:
-    """Follow the pattern from several places: the numbers, the ends, and which places match.
-
-    Of places that do not match, numbers and ends mean nothing. ``data`` are never left, ``at`` is
-    not negative.
-    """
-    last, begins, words = len(data) - _WORD, list[IntArray](), list[np.ndarray[Any, np.dtype[np.uint64]]]()
-    matches = np.full(len(at), last >= 0)
-    if last < 0:
-        return {}, at, matches
-    window = np.ndarray((last + 1, _WORD), np.uint8, data, strides=(1, 1))
-    for size, is_number in zip(pattern.sizes, pattern.are_numbers, strict=False):
-        begins.append(at)
-        at = at + size
-        word = window[np.minimum(at, last)].view("<u8").ravel()
-        stops = ~word & _STOPS
-        matches &= stops != 0
-        stop = stops & -stops
-        words.append(word & (stop - _ONE))
-        at = at + (np.log2(np.maximum(stop, _ONE)).astype(np.int64) + 1 >> 3)
-        if not is_number:
-            at = at + _joined_digits(words[-1]).astype(np.int64)
-    begins.append(at)
-    places = np.minimum(np.stack(begins)[pattern.steps] + pattern.offsets, len(data) - 1)
-    matches &= ((data[places] & pattern.mask) == pattern.literal).all(axis=0)
-    values = _joined_digits(np.stack(words)) if words else np.zeros((0, len(at)), dtype=np.uint64)
-    signed = (values >> _ONE).astype(np.int64) ^ -(values & _ONE).astype(np.int64)
-    return dict(zip(pattern.paths, signed, strict=True)), at + pattern.sizes[-1], matches
-
-
-def _joined_digits(words: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Numbers whose digits of seven bits are one a byte."""
-    for low, high, shift in _ROUNDS:
-        words = words & low | (words & high) >> shift
-    return words
-
-
 # --- one footer -----------------------------------------------------------------------------------
 
 
-MAGIC = b"PAR1"
 # Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData and PageHeader in parquet.thrift.
 _ROWS, _GROUPS, _COLUMNS, _GROUP_BYTES, _GROUP_ROWS = (3,), 4, (4, 0, 1), (4, 0, 2), (4, 0, 3)
 _META, _OTHER_FILE = 3, 1
@@ -214,10 +51,6 @@ _TYPE, _CODEC, _VALUES, _UNPACKED, _PACKED, _DATA_AT, _DICTIONARY_AT = 1, 4, 5, 
 _PAGE_TYPE, _PAGE_BYTES, _PAGE_VALUES = (1,), (3,), (5, 1)
 _PAGE_LITERALS = {_PAGE_TYPE, (5, 2), (5, 3), (5, 4), (7, 2)}  # and encodings
 _DATA_PAGE, _DICTIONARY_PAGE, _BYTE_ARRAY = 0, 2, 6
-# A number may have needless digits: numbers of one width make row groups of one length.
-_WIDTH = 5
-_SHIFTS = 7 * np.arange(_WIDTH, dtype=np.int64)
-_CONTINUED = np.array([128] * (_WIDTH - 1) + [0], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +82,10 @@ class FileLayout:
         Files of one schema may have several layouts, e.g. columns with and without dictionaries.
     pattern : Pattern
         From the number of rows to the last number of the row group.
-    group : Bytes
-        A row group without statistics, whose numbers are missing.
-    slots : dict[Path, int]
-        Where these are.
+    group : RowGroupTemplate
+        A row group without numbers.
+    slots : list[Path]
+        The paths of these.
     pages : list[list[Pattern]]
         For each column the headers of its pages: a dictionary, if it has one, and the only page of
         data. Columns of equal headers have the same object.
@@ -260,8 +93,8 @@ class FileLayout:
 
     schema: SchemaBytes
     pattern: Pattern
-    group: Bytes
-    slots: dict[Path, int]
+    group: RowGroupTemplate
+    slots: list[Path]
     pages: list[list[Pattern]]
 
 
@@ -339,30 +172,7 @@ def _row_groups(layout: FileLayout, numbers: dict[Path, IntArray], starts: IntAr
     values = np.stack(
         [numbers[p] + starts if p[:3] == _COLUMNS and p[-1] in places else numbers[p] for p in layout.slots], axis=1
     )
-    digits = ((2 * values)[:, :, None] >> _SHIFTS & 127) | _CONTINUED  # twice: thrift has the sign last
-    slots = np.add.outer(list(layout.slots.values()), np.arange(_WIDTH)).ravel()
-    found = np.tile(layout.group, (len(starts), 1))
-    found[:, slots] = digits.reshape(len(starts), -1)
-    packed, size = found.tobytes(), len(layout.group)
-    return [packed[i : i + size] for i in range(0, len(packed), size)]
-
-
-def joined_footer(schema: SchemaBytes, rows: int, groups: Sequence[bytes], tail: bytes) -> bytes:
-    """The footer of a file that has these row groups, with what follows a footer."""
-    footer = b"".join([schema.head, _varint(2 * rows), b"\x19", _list_of_structs(len(groups)), *groups, tail[1:]])
-    return footer + len(footer).to_bytes(4, "little") + MAGIC
-
-
-def _varint(value: int) -> bytes:
-    digits = bytearray()
-    while value > 127:
-        digits.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*digits, value])
-
-
-def _list_of_structs(size: int) -> bytes:
-    return bytes([size << 4 | 12]) if size < 15 else b"\xfc" + _varint(size)
+    return layout.group.filled(values)
 
 
 # --- the layout of one file -----------------------------------------------------------------------
@@ -406,7 +216,7 @@ def layout_of(content: bytes, begin: int, schema: SchemaBytes, *, is_first: bool
                 [token for token in values if token.path not in fixed],
                 [token for token in values if token.path in fixed],
             ),
-            np.frombuffer(group, np.uint8),
+            group,
             slots,
             pages,
         )
@@ -416,27 +226,16 @@ def layout_of(content: bytes, begin: int, schema: SchemaBytes, *, is_first: bool
 
 def _empty_row_group(
     content: bytes, columns: Sequence[Path], places: Mapping[Path, Token]
-) -> tuple[bytes, dict[Path, int]]:
-    """A row group without numbers, and where each of them belongs."""
-    group, slots = bytearray(b"\x19" + _list_of_structs(len(columns))), dict[Path, int]()
-
-    def number(path: Path, last: int) -> None:
-        group.append((path[-1] - last) << 4 | 6)
-        slots[path] = len(group)
-        group.extend(bytes(_WIDTH))
-
+) -> tuple[RowGroupTemplate, list[Path]]:
+    """A row group without numbers, and the paths of these."""
+    chunks, slots = list[ChunkBytes | None](), list[Path]()
     for column in columns:
-        group += b"\x26\x00\x1c"  # the place of the same metadata elsewhere, which nobody reads
-        group += content[places[*column, _TYPE].begin - 1 : places[*column, _CODEC].end]
-        last = _CODEC
-        for n in (_VALUES, _UNPACKED, _PACKED, _DATA_AT, _DICTIONARY_AT):
-            if n != _DICTIONARY_AT or (*column, n) in places:
-                number((*column, n), last)
-                last = n
-        group += b"\x00\x00"
-    number(_GROUP_BYTES, 1)
-    number(_GROUP_ROWS, 2)
-    return bytes(group + b"\x00"), slots
+        has_dictionary = (*column, _DICTIONARY_AT) in places
+        literal = content[places[*column, _TYPE].begin - 1 : places[*column, _CODEC].end]
+        chunks.append(ChunkBytes(literal, has_dictionary))
+        numbers = (_VALUES, _UNPACKED, _PACKED, _DATA_AT, _DICTIONARY_AT)
+        slots += [(*column, n) for n in (numbers if has_dictionary else numbers[:-1])]
+    return RowGroupTemplate.of(chunks), [*slots, _GROUP_BYTES, _GROUP_ROWS]
 
 
 def _pages(content: bytes, column: Path, places: Mapping[Path, Token]) -> list[Pattern]:
@@ -554,7 +353,7 @@ def _content(path: str) -> bytes | None:
 def _rows(joined: bytes, files: Sequence[_File], schema: pa.Schema) -> pa.Table | None:
     """The rows of some of the joined files, which have one schema."""
     kind, rows = files[0].schema, sum(file.rows for file in files)
-    footer = joined_footer(kind, rows, [file.group for file in files], files[0].tail)
+    footer = joined_footer(kind.head, rows, [file.group for file in files], files[0].tail[1:])
     reader = pq.ParquetReader()  # making a `ParquetFile` takes as long as reading two columns
     reader.open(pa.BufferReader(b"".join([joined, footer])), pre_buffer=False, page_checksum_verification=True)
     positions = _positions(kind.schema, schema)

@@ -210,8 +210,9 @@ def _reported(results: Generator[R, None, None], phase: Phase | None, total: int
 
 def _batches(items: Sequence[T], limit: Callable[[], int]) -> Iterator[list[T]]:
     begin, rest = 0, iter(items)
-    # Never larger than what came before it: the reader of the first results waits for few items.
-    while batch := list(islice(rest, max(1, min(limit(), begin)))):
+    # Never larger than all before: the reader of the first results waits for few items. Only where
+    # the limit is known at once the first batch is as large.
+    while batch := list(islice(rest, max(1, min(limit(), begin) if begin else limit()))):
         yield batch
         begin += len(batch)
 

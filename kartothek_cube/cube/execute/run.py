@@ -237,6 +237,8 @@ _PARTITIONS, _GROUPS = Phase("read", "partitions"), Phase("read", "groups")
 _BYTES, _LIMIT = 4 * 2**20, 64
 # If their rows are filtered, a batch may take long: so there are that many for each thread.
 _FILTERED_LIMIT, _BATCHES = 32, 2
+# Of so few rows in pages a single thread decodes a batch sooner than two that wait for each other.
+_DECODED_ROWS = 131_072
 # When the rows of one dataset take this multiple of the memory, its groups are joined singly.
 _SPARE = 4
 _NO_FILES = DatasetFiles((), ())
@@ -308,7 +310,7 @@ def load_ahead(batches: BatchLoader, groups: Sequence[Group]) -> Iterator[pa.Tab
 
 def _batches(plan: QueryPlan, store: Store) -> BatchLoader:
     # Requests to a remote store run in parallel: no partition has to wait for another.
-    return BatchLoader(PartitionLoader(store), plan.context, single=store.is_remote, partitions=len(plan.slices))
+    return BatchLoader(PartitionLoader(store), plan.context, single=store.is_remote, groups=plan.slices)
 
 
 def _iter_spilled(
@@ -354,26 +356,34 @@ class JoinedBatch:
 class BatchLoader:
     """Decides how many groups a loader joins at a time, and joins them. Safe for threads.
 
-    Groups are joined one by one if ``single``, or where they are large. Without the number of
-    ``partitions`` of the plan they are, too, where they are filtered.
+    Groups are joined one by one if ``single``, or where they are large. Without the ``groups`` of
+    the plan they are, too, where they are filtered.
     """
 
-    def __init__(self, loader: PartitionLoader, context: GroupContext, *, single: bool, partitions: int = 0) -> None:
+    def __init__(
+        self, loader: PartitionLoader, context: GroupContext, *, single: bool, groups: Sequence[Group] = ()
+    ) -> None:
         # Where a filter drops rows, the size of a result does not tell how much was read.
         filtered = any(
             role.restricts or any(c.column not in context.partition_columns for c in role.clauses)
             for role in context.roles
         )
-        few = min(_FILTERED_LIMIT, partitions // (_BATCHES * current_options().thread_count))
+        few = min(_FILTERED_LIMIT, len(groups) // (_BATCHES * current_options().thread_count))
         self._most = few if filtered else _LIMIT
         suits = is_ordered(context) and bool(context.partition_columns) and not (filtered and _reads_others(context))
-        self._loader, self._single = loader, single or self._most < 2 or not suits
+        self._loader, self._context, self._single = loader, context, single or not suits
+        self._sample = groups[0].partitions[0] if groups and filtered and not self._single else None
+        self._expected: int | None = None
         self._largest: int | None = None
         self._room = min(_BYTES, current_options().bytes_in_flight // _LIMIT)
 
     def limit(self) -> int:
         """The number of groups to take at a time, estimated from the largest one so far."""
-        if self._single or self._largest is None:
+        if self._sample is not None:
+            self._expected, self._sample = self._loader.rows_to_decode(self._context, self._sample), None
+        if self._expected is not None and not self._single:  # what is read is known before
+            return max(self._most, min(_LIMIT, _DECODED_ROWS // max(1, self._expected)), 1)
+        if self._single or self._most < 2 or self._largest is None:
             return 1
         return min(self._most, max(1, self._room // max(1, self._largest)))
 
