@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Lock
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,7 @@ from kartothek_cube.core.io.footers import (
     read_number,
     read_varint,
 )
+from kartothek_cube.core.io.formats import CHECKSUM, UNKNOWN_CHECKSUM
 from kartothek_cube.core.stores.contract import Span
 
 # Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData and Statistics.
@@ -63,6 +65,58 @@ _BOOLEAN, _INT32, _INT64, _FLOAT, _DOUBLE, _BYTE_ARRAY, _FIXED = 0, 1, 2, 4, 5, 
 _NUMBERS = {_INT32: "<i4", _INT64: "<i8", _FLOAT: "<f4", _DOUBLE: "<f8"}
 # Bytes behind the index that reading whole words may touch.
 _PADDING = bytes(8)
+
+
+# The key and the length of the value as they are in a footer.
+_BEFORE_DIGITS = b"\x18" + bytes([len(CHECKSUM)]) + CHECKSUM.encode() + b"\x18" + bytes([len(UNKNOWN_CHECKSUM)])
+
+
+def seal(end: bytearray | memoryview, begin: int = 0) -> None:
+    """Put checksums of index and footer into the end of a file, which begins somewhere in the file.
+
+    Nothing happens without a place for them, which `UNKNOWN_CHECKSUM` holds.
+    """
+    size = int.from_bytes(end[-8:-4], "little")
+    footer = bytes(end[-8 - size : -8])
+    digits = _checksum_at(footer)
+    if digits is None:
+        return
+    footer_at = begin + len(end) - 8 - size
+    try:
+        index = PageIndex(footer, footer_at, pa.schema([]))
+    except Unfit:  # readers will find no checksums, and not use the index
+        return
+    found = _crc(bytes(end[index.begin - begin : footer_at - begin])) + _crc(footer)
+    at = len(end) - 8 - size + digits
+    end[at : at + len(found)] = found
+
+
+def _checksum_at(footer: bytes) -> int | None:
+    at = footer.rfind(_BEFORE_DIGITS)
+    return at + len(_BEFORE_DIGITS) if at >= 0 else None
+
+
+def _index_checksum(footer: bytes) -> bytes | None:
+    """The checksum of the index, if the footer has one.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        If the footer has another checksum itself.
+    """
+    at = _checksum_at(footer)
+    if at is None:
+        return None
+    middle, end = at + len(UNKNOWN_CHECKSUM) // 2, at + len(UNKNOWN_CHECKSUM)
+    if footer[at:end] != UNKNOWN_CHECKSUM.encode():
+        plain = footer[:at] + UNKNOWN_CHECKSUM.encode() + footer[end:]
+        if footer[middle:end] != _crc(plain):
+            raise pa.ArrowInvalid("Its footer is damaged: it has another checksum than it says")
+    return footer[at:middle]
+
+
+def _crc(data: bytes) -> bytes:
+    return f"{crc32(data):08x}".encode()
 
 
 class Unfit(ValueError):
@@ -126,6 +180,8 @@ class PageIndex:
     ------
     Unfit
         If the footer is encrypted, names other files, or has chunks without index.
+    pyarrow.ArrowInvalid
+        If the footer is not the one that was written.
     """
 
     def __init__(self, footer: bytes, footer_at: int, schema: pa.Schema) -> None:
@@ -146,6 +202,7 @@ class PageIndex:
         ends = [end for _, end in spans]
         if not spans or max(ends) > footer_at or min(self.rows) < 1 or len({*map(len, self.groups)}) > 1:
             raise Unfit("An index that is not before the footer")
+        self._checksum = _index_checksum(footer)
         self._data, self._bytes = b"", np.empty(0, np.uint8)
         self._pages, self._rows, self._lock = dict[int, Pages](), list[IntArray](), Lock()
         self._found_bounds = dict[tuple[int, pa.DataType], Bounds]()
@@ -154,6 +211,8 @@ class PageIndex:
         """Take the bytes of the file from `begin` up to its footer."""
         if len(data) != self._end - self.begin:
             raise Unfit("A file that became shorter")
+        if self._checksum is not None and self._checksum != _crc(data):
+            raise Unfit("A damaged index")
         self._data = data + _PADDING
         self._bytes = np.frombuffer(self._data, np.uint8)
 
@@ -288,8 +347,9 @@ def _locations(data: Bytes, spans: Sequence[Span]) -> list[IntArray]:
     if tokens[-1] >= len(ends):
         raise Unfit("An offset index without end")
     end = ends[tokens].reshape(-1, _TOKENS) + 1
-    begin = np.where(tokens > 0, ends[tokens - 1] + 1, 0).reshape(-1, _TOKENS)
-    if not (begin[offsets[:-1], 0] == starts).all() or not (end[offsets[1:] - 1, -1] < [e for _, e in spans]).all():
+    begin = (ends[tokens - 1] + 1).reshape(-1, _TOKENS)
+    begin[offsets[:-1], 0] = starts  # what is before may be 128 or more
+    if not (end[offsets[1:] - 1, -1] < [e for _, e in spans]).all():
         raise Unfit("An offset index that does not end where it should")
     digits = end - begin
     is_sound = all((data[begin[:, k]] == header).all() and (digits[:, k] == 1).all() for k, header in _HEADERS.items())
@@ -397,6 +457,8 @@ def _typed(values: Bytes | list[bytes], empty: BoolArray, kind: int, data_type: 
     """Stored values in a type, null where a page has none; None for a type without order here."""
     if pt.is_dictionary(data_type):
         data_type = data_type.value_type
+    if empty.all():
+        return pa.nulls(len(empty), data_type)
     if kind == _BYTE_ARRAY:
         if not (pt.is_string(data_type) or pt.is_large_string(data_type) or pt.is_binary(data_type)):
             return None

@@ -38,6 +38,7 @@ from kartothek_cube.core.io.footers import (
     pattern_of,
     read_struct,
 )
+from kartothek_cube.core.io.formats import is_nested
 from kartothek_cube.core.io.page_index import Chunk, PageIndex, Unfit, joined_bounds
 from kartothek_cube.core.stores.contract import Buffer
 
@@ -56,10 +57,14 @@ class PagedFile:
 
     def position(self, column: str) -> int:
         """The position of the only chunk of a column in a row group."""
-        positions = self.positions[column]
-        if len(positions) != 1:
+        if not self.is_plain(column):
             raise Unfit("A nested column")
-        return positions[0]
+        return self.positions[column][0]
+
+    def is_plain(self, column: str) -> bool:
+        """Whether the file has the column, and a value of it for each row."""
+        # Pages of nested columns do not always begin with a row.
+        return column in self.positions and not is_nested(self.index.schema.field(column).type)
 
     def rows_of(self, column: str) -> IntArray:
         """The rows at which the pages of a column begin: one array for columns that are aligned."""
@@ -144,7 +149,7 @@ def choose_pages(files: Sequence[PagedFile], schema: pa.Schema, predicates: Pred
         If no filtered column is in the files and plain.
     """
     first, filtered = files[0], sorted(columns_of(predicates))
-    plain = [c for c in filtered if len(first.positions.get(c, ())) == 1]
+    plain = [c for c in filtered if first.is_plain(c)]
     if not plain:
         raise Unfit("No column to choose pages by")
     lead = plain[0]

@@ -402,32 +402,36 @@ class ParquetSource:
 
         end = self.size - 8  # the length of the footer, and a magic number
         begin = end - self.metadata.serialized_size
+        (footer,) = self.packed(np.array([[begin, end]]))
         try:
-            (footer,) = self.packed(np.array([[begin, end]]))
             index = PageIndex(bytes(footer), begin, self.schema)
             (data,) = self.packed(np.array([[index.begin, begin]]))
             index.provide(bytes(data))
-        except (Unfit, pa.ArrowException, OSError):
+        except Unfit:
             return None
         return index
 
     def packed(self, spans: IntArray) -> list[Buffer]:
         """The bytes of some spans, which are lines of begin and end."""
         if self.is_near and len(spans) <= _FEW_SPANS:
-            return self._pieces(spans.tolist())
+            return self._whole_pieces(spans.tolist())
         order = np.argsort(spans[:, 0], kind="stable")
         begins, ends = spans[order].T
         reach = np.maximum.accumulate(ends)
         first = np.append(0, np.flatnonzero(begins[1:] - reach[:-1] > self._gap(begins, reach)) + 1)
         merged = [*zip(begins[first].tolist(), reach[np.append(first[1:], len(order)) - 1].tolist(), strict=True)]
-        pieces = [memoryview(piece) for piece in self._pieces(merged)]
-        if any(len(piece) != end - begin for piece, (begin, end) in zip(pieces, merged, strict=True)):
-            raise pa.ArrowInvalid("It was replaced by a shorter one while it was read")
+        pieces = [memoryview(piece) for piece in self._whole_pieces(merged)]
         owners = np.empty(len(order), dtype=np.int64)
         owners[order] = np.searchsorted(first, np.arange(len(order)), "right") - 1
         starts = np.array([begin for begin, _ in merged])[owners]
         inside = zip(owners.tolist(), (spans - starts[:, None]).tolist(), strict=True)
         return [pieces[owner][begin:end] for owner, (begin, end) in inside]
+
+    def _whole_pieces(self, spans: Sequence[Span]) -> list[Buffer]:
+        pieces = self._pieces(spans)
+        if any(len(piece) != end - begin for piece, (begin, end) in zip(pieces, spans, strict=True)):
+            raise pa.ArrowInvalid("It was replaced by a shorter one while it was read")
+        return pieces
 
     def _gap(self, begins: IntArray, ends: IntArray) -> int:
         """Spans that are closer than this are read as one."""
@@ -796,7 +800,7 @@ def read_matching_files(
     remaining = iter(keys)
     while batch := list(islice(remaining, _OPEN_AT_ONCE)):
         with ExitStack() as stack:
-            opened = [(key, stack.enter_context(open_file(store, key, dataset))) for key in batch]
+            opened = [(key, _opened(stack, store, key, dataset)) for key in batch]
             for files, pages in _by_pages([source for _, source in opened], schema, predicates):
                 found = None if pages is None else _read_pages(pages, columns, schema, predicates, batch[0])
                 if found is None:
@@ -804,6 +808,14 @@ def read_matching_files(
                     yield from _read_one_by_one(named, columns, schema, predicates)
                 else:
                     yield found
+
+
+def _opened(stack: ExitStack, store: Store, key: str, dataset: str | None) -> ParquetSource:
+    """A file that is open until the end of the stack, whose page index was looked at."""
+    source = stack.enter_context(open_file(store, key, dataset))
+    with readable(store, key, dataset):  # the others that are open would name themselves
+        source.paged()
+    return source
 
 
 def _read_one_by_one(
@@ -861,8 +873,10 @@ def count_rows_to_decode(
 ) -> int | None:
     """How many rows of a file are decoded to find those that satisfy the predicates.
 
-    None if it is not read by pages.
+    None if it is not read by pages, or not local: finding out would take a request.
     """
+    if store.local_path(key) is None:
+        return None
     with open_file(store, key, dataset) as source:
         ((_, pages),) = _by_pages([source], schema, predicates)
         return None if pages is None else int(pages.rows.sum())

@@ -310,7 +310,10 @@ def load_ahead(batches: BatchLoader, groups: Sequence[Group]) -> Iterator[pa.Tab
 
 def _batches(plan: QueryPlan, store: Store) -> BatchLoader:
     # Requests to a remote store run in parallel: no partition has to wait for another.
-    return BatchLoader(PartitionLoader(store), plan.context, single=store.is_remote, groups=plan.slices)
+    slices = plan.slices
+    sample = slices[0].partitions[0] if len(slices) > 1 else None
+    loader = PartitionLoader(store)
+    return BatchLoader(loader, plan.context, single=store.is_remote, partitions=len(slices), sample=sample)
 
 
 def _iter_spilled(
@@ -356,23 +359,30 @@ class JoinedBatch:
 class BatchLoader:
     """Decides how many groups a loader joins at a time, and joins them. Safe for threads.
 
-    Groups are joined one by one if ``single``, or where they are large. Without the ``groups`` of
-    the plan they are, too, where they are filtered.
+    Groups are joined one by one if ``single``, or where they are large. Without the number of
+    ``partitions`` of the plan they are, too, where they are filtered, unless the ``sample``, which
+    is one of them, shows that few rows are decoded.
     """
 
     def __init__(
-        self, loader: PartitionLoader, context: GroupContext, *, single: bool, groups: Sequence[Group] = ()
+        self,
+        loader: PartitionLoader,
+        context: GroupContext,
+        *,
+        single: bool,
+        partitions: int = 0,
+        sample: GroupPartition | None = None,
     ) -> None:
         # Where a filter drops rows, the size of a result does not tell how much was read.
         filtered = any(
             role.restricts or any(c.column not in context.partition_columns for c in role.clauses)
             for role in context.roles
         )
-        few = min(_FILTERED_LIMIT, len(groups) // (_BATCHES * current_options().thread_count))
+        few = min(_FILTERED_LIMIT, partitions // (_BATCHES * current_options().thread_count))
         self._most = few if filtered else _LIMIT
         suits = is_ordered(context) and bool(context.partition_columns) and not (filtered and _reads_others(context))
         self._loader, self._context, self._single = loader, context, single or not suits
-        self._sample = groups[0].partitions[0] if groups and filtered and not self._single else None
+        self._sample = sample if filtered and not self._single else None
         self._expected: int | None = None
         self._largest: int | None = None
         self._room = min(_BYTES, current_options().bytes_in_flight // _LIMIT)

@@ -14,9 +14,16 @@ from kartothek_cube.core.io.formats import (
     AdaptiveParquetFormat,
     ParquetFormat,
     choose_encodings,
+    is_sorted,
     leaf_paths,
+    page_options,
     row_group_rows,
 )
+from kartothek_cube.core.io.page_index import PageIndex, Unfit
+from kartothek_cube.core.io.reader import ClusteredFormat, Clustering
+
+HAS_PAGES = int(pa.__version__.split(".")[0]) >= 23
+needs_pages = pytest.mark.skipif(not HAS_PAGES, reason="this pyarrow cannot bound the rows of a page")
 
 N = 131_072
 COUNT = np.arange(N)
@@ -33,6 +40,23 @@ def streamed(table, size, file_format):
 
 def metadata(data):
     return pq.read_metadata(pa.BufferReader(data))
+
+
+def has_index(data):
+    return metadata(data).row_group(0).column(0).has_offset_index
+
+
+def rows_of_pages(data):
+    """The rows of the pages of the first column."""
+    size = metadata(data).serialized_size
+    begin = len(data) - 8 - size
+    content = bytes(data)
+    try:
+        index = PageIndex(content[begin:-8], begin, pa.schema([]))
+    except Unfit:
+        return []
+    index.provide(content[index.begin : begin])
+    return np.diff(index.pages([0])[0].rows).tolist()
 
 
 def groups(data):
@@ -55,10 +79,13 @@ def groups(data):
     ],
     ids=["integers", "moments", "texts", "floats", "a null", "almost"],
 )
-def test_row_groups_of_sorted_files_are_small(column):
+def test_sorted_files_have_pages(column):
     table = pa.table({"x": SHUFFLED, "y": column})
-    assert row_group_rows(table) == 32_768
-    assert groups(ParquetFormat().encode(table)) == [32_768] * 4
+    data = ParquetFormat().encode(table)
+    assert is_sorted(table)
+    assert groups(data) == ([N] if HAS_PAGES else [32_768] * 4)
+    assert has_index(data) == HAS_PAGES
+    assert rows_of_pages(data)[:3] == ([2_048] * 3 if HAS_PAGES else [])
 
 
 @pytest.mark.parametrize(
@@ -78,14 +105,51 @@ def test_row_groups_of_sorted_files_are_small(column):
 )
 def test_other_files_have_large_row_groups(column):
     table = pa.table({"x": column})
+    data = ParquetFormat().encode(table)
     assert row_group_rows(table) == GROUP_ROWS
-    assert groups(ParquetFormat().encode(table)) == [N]
+    assert groups(data) == [N]
+    assert not has_index(data)
 
 
+@pytest.mark.skipif(HAS_PAGES, reason="pages take the place of small row groups")
 @pytest.mark.parametrize(("columns", "rows"), [(8, 32_768), (9, 65_536), (32, 65_536), (33, 131_072)])
 def test_wide_files_have_larger_row_groups(columns, rows):
     table = pa.table({f"x{i}": COUNT for i in range(columns)})
     assert row_group_rows(table) == rows
+
+
+@pytest.mark.parametrize(
+    ("columns", "codecs", "rows"),
+    [
+        (1, {"NONE", "SNAPPY"}, 2_048),
+        (8, {"LZ4"}, 2_048),
+        (9, {"SNAPPY"}, 8_192),
+        (8, {"NONE", "ZSTD"}, 8_192),
+        (9, {"ZSTD"}, 16_384),
+        (100, {"SNAPPY"}, 16_384),  # 3,200 pages of 8,192 rows would be too many
+        (1_000, {"SNAPPY"}, 131_072),
+    ],
+)
+def test_pages_are_larger_for_strong_codecs_and_for_many_columns(columns, codecs, rows):
+    assert page_options(262_144, columns, codecs)["max_rows_per_page"] == rows
+
+
+@needs_pages
+def test_a_column_with_nan_has_no_bounds_of_pages():
+    values = COUNT * 0.5
+    values[7] = np.nan
+    data = ParquetFormat().encode(pa.table({"x": COUNT, "y": values}))
+    group = metadata(data).row_group(0)
+    assert [group.column(j).has_column_index for j in (0, 1)] == [True, False]
+    assert [group.column(j).has_offset_index for j in (0, 1)] == [True, True]
+
+
+@needs_pages
+def test_rows_in_z_order_have_pages():
+    table = pa.table({"x": SHUFFLED, "y": SHUFFLED[::-1]})
+    assert not is_sorted(table)
+    clustered = ClusteredFormat(ParquetFormat(), Clustering(("x", "y"), is_zorder=True), "id")
+    assert has_index(clustered.encode(table))
 
 
 def test_a_smaller_file_is_one_row_group():
@@ -98,7 +162,8 @@ def test_the_first_rows_of_a_stream_choose(size):
     numbers = np.arange(3 * N)
     table = pa.table({"x": numbers, "y": numbers % 3})
     data = streamed(table, size, ParquetFormat())
-    assert groups(data) == [32_768] * 12
+    assert groups(data) == ([N] * 3 if HAS_PAGES else [32_768] * 12)
+    assert has_index(data) == HAS_PAGES
     assert pq.read_table(pa.BufferReader(data)) == table
     assert groups(streamed(table.select(["y"]), size, ParquetFormat())) == [3 * N]
 
@@ -263,7 +328,7 @@ def test_few_values_among_nulls(recwarn):
 def test_the_whole_file_is_looked_at():
     """The first row group of a sorted file is like no other."""
     table = pa.table({"x": np.arange(2 * N), "t": [""] * N + [*NAMES]})
-    assert row_group_rows(table) == 32_768
+    assert is_sorted(table)
     assert codecs(AdaptiveParquetFormat(), table) == ["SNAPPY", "ZSTD"]
 
 
