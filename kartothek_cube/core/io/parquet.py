@@ -265,10 +265,10 @@ _NUMBER, _TEXT = 8, 16
 _READER: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": True}
 _LOCAL = pa_fs.LocalFileSystem()
 # A longer footer costs a second request.
-_TAIL = 64 * 1024
+_TAIL = 128 * 1024
 # Spans that are closer than this are fetched as one, from a disk, and from afar; and how many
 # requests for pages a remote file is worth.
-_NEAR_GAP, _GAP, _MOST_RANGES = 16 * 1024, 64 * 1024, 4
+_NEAR_GAP, _GAP, _MOST_RANGES = 16 * 1024, 64 * 1024, 16
 _FEW_SPANS = 16
 # Smaller files are read faster as a whole.
 _PAGED_ROWS = 32_768
@@ -1077,6 +1077,13 @@ def open_parquet_inside(
     with ExitStack() as stack:
         source = stack.enter_context(open_file(store, key, dataset))
         present = {c for c in (*columns, *columns_of(predicates)) if c in source.positions}
+        ((_, pages),) = _by_pages([source], schema, predicates)
+        found = None
+        if pages is not None and pages.rows.sum() <= nbytes // (_TEXT * max(1, len(present))):
+            found = _read_pages(pages, columns, schema, predicates, key)
+        if found is not None:
+            table, (rows,) = found
+            return True, iter([(table, rows)])
         bundles = list(_bundles(source, _matching_groups(source, schema, predicates), present, nbytes))
         opened = stack.pop_all()
 

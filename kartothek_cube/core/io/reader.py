@@ -323,12 +323,18 @@ def file_rows(store: Store, key: str, dataset: str) -> int:
     return _reader(key, dataset).count_rows(store, key, dataset)
 
 
-def rows_to_decode(store: Store, key: str, request: FileRequest) -> int | None:
-    """How many rows of a file are decoded for a request; None if that is unknown or all of them."""
+# Of so few rows in pages, one thread decodes a batch of files sooner than two that wait for each
+# other.
+_DECODED_ROWS = 131_072
+
+
+def files_at_once(store: Store, key: str, request: FileRequest) -> int:
+    """How many files like this one are best read together; 0 if nothing is known about it."""
     predicates = _with_runtime_filter(request)
     if not key.endswith(DATA_SUFFIX) or predicates == ((),):
-        return None
-    return count_rows_to_decode(store, key, request.dataset, request.schema, predicates)
+        return 0
+    rows = count_rows_to_decode(store, key, request.dataset, request.schema, predicates)
+    return 0 if rows is None else _DECODED_ROWS // max(1, rows)
 
 
 def _with_runtime_filter(request: FileRequest) -> Predicates:

@@ -33,7 +33,7 @@ from kartothek_cube.core.arrow.keys import (
 )
 from kartothek_cube.core.arrow.pandas import concat_encoded, encoded
 from kartothek_cube.core.expressions.predicates import Clause, Mask, Predicates, by_column, matching_all
-from kartothek_cube.core.io.reader import FileRequest, TooLarge, open_rows, read_rows, read_together
+from kartothek_cube.core.io.reader import FileRequest, TooLarge, files_at_once, open_rows, read_rows, read_together
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import READ_FILES, SizeEstimate, map_batches, map_in_threads, thread_count
@@ -287,7 +287,11 @@ _MOST_FILES, _BATCH_BYTES = 64, 4 * 2**20
 
 def load_scan(store: Store, plan: FilePlan, categoricals: Sequence[str] = ()) -> pa.Table:
     """All files of a plan as one table."""
-    return joined(load_tables(store, plan.request, plan.tasks(), categoricals), plan.request, categoricals)
+    request, tasks = plan.request, plan.tasks()
+    if request.predicates is not None and not categoricals and request.columns and len(tasks) > 1:
+        # Few rows of each file are found faster in many files at once.
+        return joined(list(stream_together(store, request, tasks)), request)
+    return joined(load_tables(store, request, tasks, categoricals), request, categoricals)
 
 
 def load_tables(
@@ -351,6 +355,8 @@ def stream_together(store: Store, request: FileRequest, tasks: Sequence[ScanTask
     """All rows as by `stream_tables`; where files are small, of many in one table."""
     nbytes = max(1, current_options().bytes_in_flight // (2 * thread_count(store)))
     room, weight, largest = min(_BATCH_BYTES, nbytes), SizeEstimate(), 0
+    is_filtered = request.predicates is not None and len(tasks) > 1
+    at_once = files_at_once(store, tasks[0].key, request) if is_filtered else 0
 
     def load_one(task: ScanTask) -> Iterator[pa.Table]:
         nonlocal largest
@@ -368,7 +374,7 @@ def stream_together(store: Store, request: FileRequest, tasks: Sequence[ScanTask
         return map(load_one, batch)
 
     def limit() -> int:
-        return min(_MOST_FILES, room // largest) if largest else 1
+        return min(_MOST_FILES, at_once or (room // largest if largest else 1))
 
     loaded = map_batches(load, tasks, limit, store=store, weight=weight, phase=READ_FILES)
 

@@ -36,7 +36,7 @@ from kartothek_cube.core.arrow.keys import (
     where_valid,
 )
 from kartothek_cube.core.expressions.predicates import Clause, Constants, filter_table, matching_rows
-from kartothek_cube.core.io.reader import FileRequest, read_rows, read_together, rows_to_decode
+from kartothek_cube.core.io.reader import FileRequest, files_at_once, read_rows, read_together
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR
@@ -462,15 +462,15 @@ class PartitionLoader:
             table = filter_table(table, matching_rows(table, (late,)))
         return table.select(list(_columns(context, role)))
 
-    def rows_to_decode(self, context: GroupContext, part: GroupPartition) -> int | None:
-        """How many rows of the seed in an aligned partition are decoded; None if it is unknown.
+    def parts_at_once(self, context: GroupContext, part: GroupPartition) -> int:
+        """How many aligned partitions like this one are best joined together; 0 if that is unknown.
 
         What filters all partitions alike is read for that, and kept.
         """
         seed_role, *roles = context.roles
         files = part.files.get(seed_role.id)
         if files is None:
-            return None
+            return 0
         runtime_filter = tuple[Clause, ...]()
         for role in roles:
             clauses = clauses_of(role, part, {})
@@ -478,7 +478,7 @@ class PartitionLoader:
                 side = self.read_build_side(context, role, part.files.get(role.id), clauses, shared=True)
                 runtime_filter += side.runtime_filter
         request = _request(context, seed_role, clauses_of(seed_role, part, {}), (), _of(seed_role, runtime_filter))
-        return rows_to_decode(self._store, files.keys[0], request)
+        return files_at_once(self._store, files.keys[0], request)
 
     def read_batch(
         self,

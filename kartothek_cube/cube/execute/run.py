@@ -237,8 +237,6 @@ _PARTITIONS, _GROUPS = Phase("read", "partitions"), Phase("read", "groups")
 _BYTES, _LIMIT = 4 * 2**20, 64
 # If their rows are filtered, a batch may take long: so there are that many for each thread.
 _FILTERED_LIMIT, _BATCHES = 32, 2
-# Of so few rows in pages a single thread decodes a batch sooner than two that wait for each other.
-_DECODED_ROWS = 131_072
 # When the rows of one dataset take this multiple of the memory, its groups are joined singly.
 _SPARE = 4
 _NO_FILES = DatasetFiles((), ())
@@ -383,16 +381,16 @@ class BatchLoader:
         suits = is_ordered(context) and bool(context.partition_columns) and not (filtered and _reads_others(context))
         self._loader, self._context, self._single = loader, context, single or not suits
         self._sample = sample if filtered and not self._single else None
-        self._expected: int | None = None
+        self._at_once = 0
         self._largest: int | None = None
         self._room = min(_BYTES, current_options().bytes_in_flight // _LIMIT)
 
     def limit(self) -> int:
         """The number of groups to take at a time, estimated from the largest one so far."""
         if self._sample is not None:
-            self._expected, self._sample = self._loader.rows_to_decode(self._context, self._sample), None
-        if self._expected is not None and not self._single:  # what is read is known before
-            return max(self._most, min(_LIMIT, _DECODED_ROWS // max(1, self._expected)), 1)
+            self._at_once, self._sample = self._loader.parts_at_once(self._context, self._sample), None
+        if self._at_once:
+            return max(self._most, min(_LIMIT, self._at_once))
         if self._single or self._most < 2 or self._largest is None:
             return 1
         return min(self._most, max(1, self._room // max(1, self._largest)))
