@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.io import parquet
+from kartothek_cube.core.io import parquet_rows
 from kartothek_cube.core.metadata import index as index_module
 from kartothek_cube.core.metadata import index as label_lists
 from kartothek_cube.core.metadata.index import (
@@ -52,8 +52,8 @@ def sizes(request):
             patch.setattr(label_lists, "_FEW", 0)
             patch.setattr(index_module, "_MERGED", 0)
             patch.setattr(index_module, "MANY", 0)
-            patch.setattr(parquet, "_MANY_TEXTS", 0)
-            patch.setattr(parquet, "_STREAMED_ROWS", 2)
+            patch.setattr(parquet_rows, "_MANY_TEXTS", 0)
+            patch.setattr(parquet_rows, "_STREAMED_ROWS", 2)
             patch.setattr(index_file, "_MANY_VALUES", 2)
         yield
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.expressions.predicates import Clause, filter_table, matching_rows
-from kartothek_cube.core.io import parquet
-from kartothek_cube.core.io.parquet import read_matching_files, read_parquet_inside
+from kartothek_cube.core.io import parquet, parquet_rows
+from kartothek_cube.core.io.parquet_rows import read_matching_files, read_parquet_inside
 from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.core.stores.local import MemoryStore
 
@@ -124,8 +124,8 @@ def every_size():
     """Small files are read by pages, too, in several batches, and both in one pass and in two."""
     patch = pytest.MonkeyPatch()
     patch.setattr(parquet, "_PAGED_ROWS", 1)
-    patch.setattr(parquet, "_ROWS_OF_PAGES", 150)
-    patch.setattr(parquet, "_FEW_PAGES", 1)
+    patch.setattr(parquet_rows, "_ROWS_OF_PAGES", 150)
+    patch.setattr(parquet_rows, "_FEW_PAGES", 1)
     yield
     patch.undo()
 
@@ -140,14 +140,14 @@ class Reads:
 @pytest.fixture(scope="module", autouse=True)
 def by_pages(every_size):
     """Most reads are by pages: the test would see nothing otherwise."""
-    reads, read, patch = Reads(), parquet._read_pages, pytest.MonkeyPatch()
+    reads, read, patch = Reads(), parquet_rows._read_pages, pytest.MonkeyPatch()
 
     def counted(pages, *arguments):
         found = read(pages, *arguments)
         reads.files += 0 if found is None else len(pages.files)
         return found
 
-    patch.setattr(parquet, "_read_pages", counted)
+    patch.setattr(parquet_rows, "_read_pages", counted)
     yield reads
     patch.undo()
     assert reads.files > 20

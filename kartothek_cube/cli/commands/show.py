@@ -168,11 +168,12 @@ def explain_command(
 ) -> None:
     """Show how a query would be answered.
 
-    No data is read.
+    No data is read, but for the footers of the files.
     """
     with working(session):
-        plan = plan_of(load_cube(session), where, columns, by, as_of)
-    show(session, json.loads(plan.explain("json")), lambda: plan.explain("text").splitlines())
+        cube = load_cube(session)
+        explained = plan_of(cube, where, columns, by, as_of).explain("json" if session.json else "text", cube.store)
+    show(session, json.loads(explained) if session.json else None, explained.splitlines)
 
 
 @cube_command("report", "--output sales.html", "--changed-since 2024-01-31")

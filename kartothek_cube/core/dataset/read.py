@@ -28,7 +28,7 @@ from kartothek_cube.core.io.parquet import open_file
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.scan.execute import iter_groups, load_groups, load_scan, stream_tables
+from kartothek_cube.core.scan.execute import iter_groups, load_groups, load_scan, pages_step, stream_tables
 from kartothek_cube.core.scan.plan import (
     FilePlan,
     GroupArguments,
@@ -39,6 +39,7 @@ from kartothek_cube.core.scan.plan import (
     rejects_null,
 )
 from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.typing import AsOf, ColumnsByTable, IntoPredicates, StoreLike
 
@@ -500,13 +501,20 @@ class ScanPlan:
         """Keys of the files to read, in reading order."""
         return [str(key) for key in self.scan.files.to_pylist()]
 
-    def explain(self, format: str = "text") -> str:  # noqa: A002 - the name users know from data frames
+    def explain(
+        self,
+        format: str = "text",  # noqa: A002 - the name users know from data frames
+        store: StoreLike | None = None,
+    ) -> str:
         """The files before and after each step of pruning, and the predicates left to the rows.
 
         Parameters
         ----------
         format : {"text", "html", "json"}
             JSON has all files, text and HTML the first few.
+        store : store, URL or factory, optional
+            Where the files are. With a store their footers are read, and a step *Pages* says how
+            many pages there are, and how many of these are decoded.
 
         Raises
         ------
@@ -522,8 +530,9 @@ class ScanPlan:
             ("predicates", predicates_text(request.predicates)),
             ("remaining", predicates_text(residual(request.predicates, self.partition_keys))),
         )
-        title = f"Scan of table {self.table!r} of dataset {self.dataset!r}"
-        return render(Explanation(title, facts, (_pruning_step(self),), tuple(self.files())), format)
+        title, files = f"Scan of table {self.table!r} of dataset {self.dataset!r}", self.files()
+        pages = () if store is None else pages_step(open_instrumented(store), [(self.table, files, request)])
+        return render(Explanation(title, facts, (_pruning_step(self), *pages), tuple(files)), format)
 
     def __len__(self) -> int:
         return len(self.scan)

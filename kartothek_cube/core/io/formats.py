@@ -455,10 +455,6 @@ _WRITER: dict[str, Any] = {
     "use_compliant_nested_type": False,
     "write_page_checksum": True,
 }
-# A key of the key-value metadata, with twice eight digits: the CRC of the bytes between data and
-# footer, and that of the footer. Checksums of pages cover neither, and who trusts a damaged index
-# or damaged statistics loses rows.
-CHECKSUM, UNKNOWN_CHECKSUM = "kartothek_cube.page_index", "-" * 16
 # Arrow makes a zstd context for each page, which takes about 30 us. In smaller column chunks this
 # costs more than zstd saves: 500 rows of four numbers are read in 226 us instead of 93, and take
 # 6.7 kB instead of 7.4.
@@ -596,6 +592,8 @@ class ParquetFormat(FileFormat):
             **_WRITER,
         )
         if has_pages:
+            from kartothek_cube.core.io.page_index import CHECKSUM, UNKNOWN_CHECKSUM  # as `_seal`
+
             writer.add_key_value_metadata({CHECKSUM: UNKNOWN_CHECKSUM})
         return writer
 

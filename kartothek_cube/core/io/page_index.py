@@ -34,7 +34,6 @@ from kartothek_cube.core.io.footers import (
     read_number,
     read_varint,
 )
-from kartothek_cube.core.io.formats import CHECKSUM, UNKNOWN_CHECKSUM
 from kartothek_cube.core.stores.contract import Span
 
 # Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData and Statistics.
@@ -67,6 +66,10 @@ _NUMBERS = {_INT32: "<i4", _INT64: "<i8", _FLOAT: "<f4", _DOUBLE: "<f8"}
 _PADDING = bytes(8)
 
 
+# A key of the key-value metadata, with twice eight digits: the CRC of the bytes between data and
+# footer, and that of the footer. Checksums of pages cover neither, and who trusts a damaged index
+# or damaged statistics loses rows.
+CHECKSUM, UNKNOWN_CHECKSUM = "kartothek_cube.page_index", "-" * 16
 # The key and the length of the value as they are in a footer.
 _BEFORE_DIGITS = b"\x18" + bytes([len(CHECKSUM)]) + CHECKSUM.encode() + b"\x18" + bytes([len(UNKNOWN_CHECKSUM)])
 

@@ -43,14 +43,17 @@ from kartothek_cube.core.io.parquet import (
     ParquetSource,
     column_bounds,
     column_statistics,
-    count_parquet_rows,
-    count_rows_to_decode,
     file_codecs,
     open_file,
+    unpacked_bytes,
+)
+from kartothek_cube.core.io.parquet_rows import (
+    PageCounts,
+    count_pages,
+    count_parquet_rows,
     open_parquet_inside,
     read_matching_files,
     read_parquet_inside,
-    unpacked_bytes,
 )
 from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.core.runtime.telemetry import record
@@ -330,11 +333,18 @@ _DECODED_ROWS = 131_072
 
 def files_at_once(store: Store, key: str, request: FileRequest) -> int:
     """How many files like this one are best read together; 0 if nothing is known about it."""
+    if store.local_path(key) is None:  # finding out would take a request
+        return 0
+    found = pages_to_decode(store, key, request)
+    return 0 if found is None else _DECODED_ROWS // max(1, found.rows)
+
+
+def pages_to_decode(store: Store, key: str, request: FileRequest) -> PageCounts | None:
+    """What is decoded of a file for a request; None if it is not read by pages."""
     predicates = _with_runtime_filter(request)
     if not key.endswith(DATA_SUFFIX) or predicates == ((),):
-        return 0
-    rows = count_rows_to_decode(store, key, request.dataset, request.schema, predicates)
-    return 0 if rows is None else _DECODED_ROWS // max(1, rows)
+        return None
+    return count_pages(store, key, request.dataset, request.schema, predicates)
 
 
 def _with_runtime_filter(request: FileRequest) -> Predicates:

@@ -37,7 +37,7 @@ from kartothek_cube.core.expressions.predicates import (
     matching_rows,
     parse_predicates,
 )
-from kartothek_cube.core.io.parquet import read_columns
+from kartothek_cube.core.io.parquet_rows import read_columns
 from kartothek_cube.core.metadata import index as kernel
 from kartothek_cube.core.metadata.index import SecondaryIndex, index_of_pairs, index_type, run_starts
 from kartothek_cube.core.metadata.naming import check_uuid

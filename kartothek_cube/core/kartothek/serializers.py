@@ -38,7 +38,8 @@ from kartothek_cube.core.expressions.predicates import (
 )
 from kartothek_cube.core.io.csv import SEPARATOR, CsvFormat, csv_content
 from kartothek_cube.core.io.formats import FileFormat, ParquetFormat
-from kartothek_cube.core.io.parquet import ParquetSource, open_file, read_source
+from kartothek_cube.core.io.parquet import ParquetSource, open_file
+from kartothek_cube.core.io.parquet_rows import read_source
 from kartothek_cube.core.io.reader import with_constants
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, UnknownColumn

@@ -25,7 +25,8 @@ from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
 from kartothek_cube.core.arrow.keys import IntArray, pack_one, stable_order
 from kartothek_cube.core.arrow.types import common_type, compatible, stored_type
 from kartothek_cube.core.io.formats import CSV_GZIP_SUFFIX, CSV_SUFFIX, DATA_SUFFIX, INDEX_SUFFIX
-from kartothek_cube.core.io.parquet import open_file, read_columns
+from kartothek_cube.core.io.parquet import open_file
+from kartothek_cube.core.io.parquet_rows import read_columns
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.maintenance.garbage import own_folders, tracked_keys
 from kartothek_cube.core.maintenance.inspection import DAMAGE, Finding, Inspection, Severity

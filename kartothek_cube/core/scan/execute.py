@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.keys import (
     AMPLIFICATION_LIMIT,
     IntArray,
@@ -32,8 +34,17 @@ from kartothek_cube.core.arrow.keys import (
     take_rows,
 )
 from kartothek_cube.core.arrow.pandas import concat_encoded, encoded
+from kartothek_cube.core.display import Step, StepRow
 from kartothek_cube.core.expressions.predicates import Clause, Mask, Predicates, by_column, matching_all
-from kartothek_cube.core.io.reader import FileRequest, TooLarge, files_at_once, open_rows, read_rows, read_together
+from kartothek_cube.core.io.reader import (
+    FileRequest,
+    TooLarge,
+    files_at_once,
+    open_rows,
+    pages_to_decode,
+    read_rows,
+    read_together,
+)
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import READ_FILES, SizeEstimate, map_batches, map_in_threads, thread_count
@@ -280,6 +291,27 @@ _LEAST_PIECE = 2**20
 
 # Small files are read together: at most so many, of about so many bytes in memory.
 _MOST_FILES, _BATCH_BYTES = 64, 4 * 2**20
+
+
+# --- what a read will decode ----------------------------------------------------------------------
+
+
+def pages_step(store: Store, reads: Iterable[tuple[str, Sequence[str], FileRequest]]) -> tuple[Step, ...]:
+    """The pages of files that are decoded, of all; each read has a name, keys, and a request.
+
+    Nothing if no file is read by pages. All footers are read.
+    """
+    rows = []
+    for name, keys, request in reads:
+        counts = map_in_threads(partial(pages_to_decode, store, request=request), keys, store=store)
+        found = [count for count in counts if count is not None]
+        if found:
+            whole = len(keys) - len(found)
+            note = f"{pluralize(sum(count.rows for count in found), 'row')} to decode"
+            note += f"; {pluralize(whole, 'file')} by row groups" if whole else ""
+            before, after = (sum(getattr(count, side) for count in found) for side in ("pages", "decoded"))
+            rows.append(StepRow(name, before, after, note))
+    return (Step("Pages", "pages", tuple(rows)),) if rows else ()
 
 
 # --- one table ------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arrow.types import normal_schema, ordered, stored_schema
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io.formats import DATA_SUFFIX, check_named_key, encode_groups
-from kartothek_cube.core.io.parquet import stream_columns
+from kartothek_cube.core.io.parquet_rows import stream_columns
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.commit_log import (
     LEDGER_KEY,

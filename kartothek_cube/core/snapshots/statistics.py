@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
 from kartothek_cube.core.io.formats import encode_bare
-from kartothek_cube.core.io.parquet import ParquetSource, column_statistics, conform, open_file
+from kartothek_cube.core.io.parquet import ParquetSource, column_statistics, open_file
+from kartothek_cube.core.io.parquet_rows import conform
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.naming import STATISTICS_FOLDER, new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot

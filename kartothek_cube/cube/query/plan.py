@@ -26,10 +26,10 @@ from kartothek_cube.core.display import Explanation, Step, StepRow, predicates_t
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.scan.plan import unshared, widened, with_columns_of, without_files
-from kartothek_cube.cube.cube import Cube, get_payload_subset
+from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube, get_payload_subset
 from kartothek_cube.cube.query.intention import DatasetRole, Intention
 from kartothek_cube.cube.query.partitions import Aligned, DatasetPartitions
-from kartothek_cube.typing import GroupKey
+from kartothek_cube.typing import GroupKey, StoreLike
 
 # Groups are created in blocks: one by one they take many times as long.
 _BLOCK = 256
@@ -317,13 +317,21 @@ class QueryPlan:
         files = sum(self.file_counts().values())
         return self.reads() / files if files else 1.0
 
-    def explain(self, format: str = "text") -> str:  # noqa: A002 - the name users know from data frames
+    def explain(
+        self,
+        format: str = "text",  # noqa: A002 - the name users know from data frames
+        store: StoreLike | None = None,
+    ) -> str:
         """The query, the steps of planning with counts before and after each, the files to read.
 
         Parameters
         ----------
         format : {"text", "html", "json"}
             JSON lists all files, the other formats the first few.
+        store : store, URL or factory, optional
+            Where the cube is. With a store the footers of the files are read, and a step *Pages*
+            says how many pages each dataset has, and how many of these are decoded, as far as the
+            conditions on its own columns tell.
 
         Raises
         ------
@@ -332,7 +340,22 @@ class QueryPlan:
         """
         from kartothek_cube.core.display import render
 
-        return render(explanation(self.intention, self.steps, chain.from_iterable(self.files().values())), format)
+        steps = self.steps if store is None else (*self.steps, *self._pages_step(store))
+        return render(explanation(self.intention, steps, chain.from_iterable(self.files().values())), format)
+
+    def _pages_step(self, store: StoreLike) -> tuple[Step, ...]:
+        # Plans travel to executors, which explain nothing.
+        from kartothek_cube.core.io.reader import FileRequest
+        from kartothek_cube.core.scan.execute import pages_step
+        from kartothek_cube.core.stores.open import open_instrumented
+
+        reads = []
+        for role in self.context.roles:
+            clauses = tuple(c for c in role.clauses if c.column not in role.partition_keys)
+            uuid = f"{self.context.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{role.id}"
+            if clauses:
+                reads.append((role.id, self.files()[role.id], FileRequest(uuid, role.schema, (), (clauses,))))
+        return pages_step(open_instrumented(store), reads)
 
     def __repr__(self) -> str:
         files = sum(self.file_counts().values())

@@ -29,7 +29,7 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.core.commit import commit as commit_module
 from kartothek_cube.core.commit.commit import PendingCommit
-from kartothek_cube.core.io.parquet import read_columns
+from kartothek_cube.core.io.parquet_rows import read_columns
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.commit_log import chain_of
 from kartothek_cube.core.metadata.document import Document, parse_document, render_document

@@ -116,7 +116,7 @@ def test_partitions_are_added_and_removed(store):
 def test_the_index_file_forgets_what_was_removed(store):
     write(store, ROWS, on=["p"], index=["x"], label="one")
     snapshot = write(store, MORE, on=["p"], index=["x"], label="two", removed=["p=a/one"])
-    from kartothek_cube.core.io.parquet import read_columns
+    from kartothek_cube.core.io.parquet_rows import read_columns
 
     assert read_columns(store, snapshot.document.indices["x"], UUID)[0].to_pydict() == {
         "x": [3, 4],

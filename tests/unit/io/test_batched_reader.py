@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.expressions.predicates import Clause, Constants
-from kartothek_cube.core.io import parquet, small_files
+from kartothek_cube.core.io import parquet, parquet_rows, small_files
 from kartothek_cube.core.io import parquet as parquet_source
 from kartothek_cube.core.io import reader as batched_reader
 from kartothek_cube.core.io.csv import CsvFormat
@@ -144,9 +144,9 @@ SOME = ((Clause("x", ">=", 3), Clause("v1", "<", 8.0)), (Clause("y", "==", "b"),
 
 @pytest.mark.parametrize("most", [(0, 0), (4, 4), (4, 9), (100, 100)], ids=str)
 def test_matching_rows_of_several_files_are_those_of_each(local, monkeypatch, most):
-    monkeypatch.setattr(parquet, "_FEW_ROWS", 0)
-    monkeypatch.setattr(parquet, "_DECODED_AT_ONCE", most[0])
-    monkeypatch.setattr(parquet, "_FILTERED_AT_ONCE", most[1])
+    monkeypatch.setattr(parquet_rows, "_FEW_ROWS", 0)
+    monkeypatch.setattr(parquet_rows, "_DECODED_AT_ONCE", most[0])
+    monkeypatch.setattr(parquet_rows, "_FILTERED_AT_ONCE", most[1])
     files = []
     for k in range(12):
         # Some files are empty, some lack a column, some have another type.
@@ -167,7 +167,7 @@ def test_files_of_few_rows_are_filtered_at_once(local, filtered_at_once):
 
 
 def test_no_more_are_filtered_at_once_than_fit(local, filtered_at_once, monkeypatch):
-    monkeypatch.setattr(parquet, "_FILTERED_AT_ONCE", 5)
+    monkeypatch.setattr(parquet_rows, "_FILTERED_AT_ONCE", 5)
     files = [(put(local, f"f{k}", pa.table({"x": [k, k + 1]})), {}) for k in range(5)]
     read_together(local, files, request("x", predicates=((Clause("x", "==", 3),),)), ROOM)
     assert filtered_at_once == [4, 4, 2]

@@ -12,7 +12,8 @@ import pytest
 from kartothek_cube.core.expressions.predicates import Clause, filter_table, matching_rows
 from kartothek_cube.core.io import formats, page_index, pages, parquet
 from kartothek_cube.core.io.formats import ParquetFormat
-from kartothek_cube.core.io.parquet import open_file, read_matching_files, read_parquet_inside
+from kartothek_cube.core.io.parquet import open_file
+from kartothek_cube.core.io.parquet_rows import read_matching_files, read_parquet_inside
 from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.errors import CorruptData, KartothekCubeError

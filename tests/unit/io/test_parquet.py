@@ -10,7 +10,8 @@ import pytest
 
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io.formats import AdaptiveParquetFormat, ParquetFormat
-from kartothek_cube.core.io.parquet import ParquetSource, column_bounds, open_file, read_columns
+from kartothek_cube.core.io.parquet import ParquetSource, column_bounds, open_file
+from kartothek_cube.core.io.parquet_rows import read_columns
 from kartothek_cube.core.io.reader import FileRequest, file_rows, read_rows
 from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound

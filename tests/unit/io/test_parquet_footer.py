@@ -11,7 +11,8 @@ import pytest
 
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io import parquet as parquet_footer
-from kartothek_cube.core.io.parquet import file_state, open_file, read_parquet_inside
+from kartothek_cube.core.io.parquet import file_state, open_file
+from kartothek_cube.core.io.parquet_rows import read_parquet_inside
 from kartothek_cube.core.runtime.executor import LruCache
 from kartothek_cube.core.stores.open import open_store
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.expressions.predicates import Clause, is_null, matching_rows, matching_values
-from kartothek_cube.core.io import parquet
 from kartothek_cube.core.io import parquet as parquet_source
+from kartothek_cube.core.io import parquet_rows
 from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.parquet import ParquetSource, _DistantFile, open_file
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
@@ -69,7 +69,7 @@ class Reads:
 def every_size(monkeypatch):
     """What is worth it for large files only is done with small ones."""
     monkeypatch.setattr(parquet_source, "_MANY_ROWS_OF_A_SOURCE", 0)
-    monkeypatch.setattr(parquet, "_FEW_ROWS", 0)
+    monkeypatch.setattr(parquet_rows, "_FEW_ROWS", 0)
 
 
 def put(store, table, **options):
@@ -204,11 +204,11 @@ def test_small_files_are_not_looked_at_for_that(monkeypatch):
 
 
 def test_texts_that_are_longer_together_than_an_array_can_be_come_in_pieces(monkeypatch):
-    monkeypatch.setattr(parquet, "_LONGEST_TEXTS", 20)
+    monkeypatch.setattr(parquet_rows, "_LONGEST_TEXTS", 20)
     column = pa.chunked_array(
         [pa.array(["abcde", None, "ab"] * 5).dictionary_encode(), pa.array(["", "a"]).dictionary_encode()]
     )
-    found = parquet.conform(column, pa.string(), "y", KEY)
+    found = parquet_rows.conform(column, pa.string(), "y", KEY)
     assert (found.to_pylist(), [len(chunk) for chunk in found.chunks]) == (
         ["abcde", None, "ab"] * 5 + ["", "a"],
         [4, 4, 4, 3, 2],
@@ -221,7 +221,7 @@ def test_codes_that_the_dictionary_lacks_are_no_rows(codes):
     with pytest.raises(pa.ArrowException):
         matching_values(chunk, Clause("y", "==", "a"))
     with pytest.raises(pa.ArrowException):
-        parquet.conform(pa.chunked_array([chunk]), pa.string(), "y", KEY)
+        parquet_rows.conform(pa.chunked_array([chunk]), pa.string(), "y", KEY)
 
 
 # --- the same rows as of the whole table ----------------------------------------------------------
@@ -261,7 +261,7 @@ def test_the_rows_are_those_of_the_whole_table(make, records, size, predicates, 
     request = FileRequest("uuid", SCHEMA, tuple(sorted(columns)), tuple(predicates))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet_source, "_MANY_ROWS_OF_A_SOURCE", 0)
-        patch.setattr(parquet, "_FEW_ROWS", 0)
+        patch.setattr(parquet_rows, "_FEW_ROWS", 0)
         found = read_rows(store, KEY, request)
     expected = table.filter(pa.array(matching_rows(table, tuple(predicates)))).select(sorted(columns))
     assert found.num_rows == expected.num_rows

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.expressions.predicates import Clause, matching_all
-from kartothek_cube.core.io import parquet
+from kartothek_cube.core.io import parquet_rows
 from kartothek_cube.core.metadata import index as index_module
 from kartothek_cube.core.metadata.index import (
     INDEX_ROWS,
@@ -373,8 +373,8 @@ def test_an_unsorted_index_of_many_values_is_read_in_pieces(monkeypatch, clauses
     monkeypatch.setattr(
         index_file, "index_from_table", lambda table, *of: seen.append(table.num_rows) or read(table, *of)
     )
-    monkeypatch.setattr(parquet, "_MANY_ROWS", 100)
-    monkeypatch.setattr(parquet, "_STREAMED_ROWS", 64)
+    monkeypatch.setattr(parquet_rows, "_MANY_ROWS", 100)
+    monkeypatch.setattr(parquet_rows, "_STREAMED_ROWS", 64)
     streamed, whole = load_index(store, snapshot, "x", clauses)
     assert (max(seen), sum(seen), whole) == (48, 1000, not clauses)  # 1,333 labels
     assert pairs(streamed) == pairs(at_once.select(clauses))
@@ -407,20 +407,20 @@ def test_many_labels_are_read_from_files_of_any_writer(monkeypatch, writer, type
     known = zip(table["x"].to_pylist(), lists, strict=True)
     assert pairs(expected) == Counter((x, label) for x, row in known if x is not None for label in row or () if label)
     for many in (0, 10**6):
-        monkeypatch.setattr(parquet, "_MANY_TEXTS", many)
+        monkeypatch.setattr(parquet_rows, "_MANY_TEXTS", many)
         index, whole = read_index(store, "key", UUID, "x", pa.int64())
         assert whole
         assert index.keys.equals(expected.keys)
         assert index.lists.to_pylist() == expected.lists.to_pylist()
-    monkeypatch.setattr(parquet, "_STREAMED_ROWS", 3000)
-    monkeypatch.setattr(parquet, "_MANY_ROWS", 1000)
+    monkeypatch.setattr(parquet_rows, "_STREAMED_ROWS", 3000)
+    monkeypatch.setattr(parquet_rows, "_MANY_ROWS", 1000)
     index, whole = read_index(store, "key", UUID, "x", pa.int64(), [Clause("x", ">=", 1800)])
     chosen = expected.select([Clause("x", ">=", 1800)])
     assert index.select([Clause("x", ">=", 1800)]).lists.to_pylist() == chosen.lists.to_pylist()
 
 
 def test_codes_that_the_dictionary_of_labels_does_not_have_are_refused(monkeypatch):
-    monkeypatch.setattr(parquet, "_MANY_TEXTS", 0)
+    monkeypatch.setattr(parquet_rows, "_MANY_TEXTS", 0)
     labels = np.array(["a", "b", "c"])[np.random.default_rng(0).integers(0, 3, 1000)]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"x": range(1000), "partition": [[label] for label in labels]}), sink, compression="NONE")
