@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.io import parquet
+from kartothek_cube.core.io import parquet_rows
 from kartothek_cube.core.io import parquet as parquet_source
 from kartothek_cube.testing.strategies import cubes_with_data, queries
 from tests.support.cube_model import (
@@ -24,7 +24,7 @@ from tests.support.cube_model import (
 def as_if_large(monkeypatch):
     """What is worth it for large files only is done with small ones."""
     for name in ("_FILTERED_ROWS", "_FEW_ROWS", "_SKIPPED_ROWS"):
-        monkeypatch.setattr(parquet, name, 0)
+        monkeypatch.setattr(parquet_rows, name, 0)
     monkeypatch.setattr(parquet_source, "_MANY_ROWS_OF_A_SOURCE", 0)
 
 

@@ -219,7 +219,7 @@ DATASET_CASES = [
     read("read_table", "", lambda s, z, g: api.read_table(UUID, s), "1 get_versioned, P tail", "1 changed, P tail"),
     read(
         "read_table",
-        "files of more than 64 KiB",
+        "files of more than 128 KiB",
         lambda s, z, g: api.read_table(UUID, s),
         "1 get_versioned, P tail, P ranges",
         "1 changed, P tail, P ranges",

@@ -28,16 +28,16 @@ from tests.support.store_log import Log, LoggedStore
 
 pytestmark = pytest.mark.usefixtures("pickled_by_value")
 
-# A file is read with its last 64 KiB at once; larger ones show whether their column chunks were
+# A file is read with its last 128 KiB at once; larger ones show whether their column chunks were
 # asked for.
-ROWS = 12_000
+ROWS = 24_000
 ONE = {"tail": 1}
 WHOLE = {"tail": 1, "ranges": 1}
 
 
 @pytest.fixture
 def large(tmp_path):
-    """Four files of more than 64 KiB: partition p, index i1, and v1 whose values lie in disjoint
+    """Four files of more than 128 KiB: partition p, index i1, and v1 whose values lie in disjoint
     ranges by p. Names of files by p, a logged store, its log.
     """
     import numpy as np

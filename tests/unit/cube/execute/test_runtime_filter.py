@@ -20,7 +20,7 @@ from kartothek_cube.api.cube import (
     query_cube_arrow,
     stream_cube,
 )
-from kartothek_cube.core.io import parquet
+from kartothek_cube.core.io import parquet_rows
 from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.parquet import ParquetSource
 from kartothek_cube.core.stores.open import open_store
@@ -48,7 +48,7 @@ BRANDS = pa.table({"PRODUCT_ID": np.arange(PRODUCTS), "BRAND": [f"brand {n // 2}
 @pytest.fixture(autouse=True)
 def as_if_large(monkeypatch):
     for name in ("_FILTERED_ROWS", "_FEW_ROWS", "_SKIPPED_ROWS"):
-        monkeypatch.setattr(parquet, name, 0)
+        monkeypatch.setattr(parquet_rows, name, 0)
 
 
 @pytest.fixture
