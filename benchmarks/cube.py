@@ -40,8 +40,12 @@ Works = Mapping[str, Callable[[], Any]]
 
 
 def table(question: Question) -> pa.Table:
-    conditions = [C(column) == value for column, value in question.conditions.items()]
+    conditions = [one for column, value in question.conditions.items() for one in _conditions(C(column), value)]
     return query_cube_arrow(question.place.cube, question.place.store, conditions or None, question.datasets)
+
+
+def _conditions(column: Any, value: Any) -> list[Any]:
+    return [column >= value.start, column < value.stop] if isinstance(value, range) else [column == value]
 
 
 def stream(question: Question) -> int:

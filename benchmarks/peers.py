@@ -26,7 +26,8 @@ T = TypeVar("T")
 class Question:
     """A query as every peer gets it: a join of datasets, seed first.
 
-    The rows have equal values in some columns. They come in partition order or sorted.
+    The rows have certain values in some columns, one or those of a `range`. They come in partition
+    order or sorted.
     """
 
     place: Place
@@ -134,9 +135,15 @@ def statement(question: Question) -> str:
 
 
 def _scan(question: Question, name: str) -> str:
-    where = " and ".join(f"{column} = {value!r}" for column, value in question.conditions_of(name).items()) or "true"
+    where = " and ".join(_compared(column, value) for column, value in question.conditions_of(name).items()) or "true"
     files = question.place.pattern(name)
     return f"(select * from read_parquet('{files}', hive_partitioning = true) where {where}) as {name}"
+
+
+def _compared(column: str, value: Any) -> str:
+    if isinstance(value, range):
+        return f"{column} >= {value.start} and {column} < {value.stop}"
+    return f"{column} = {value!r}"
 
 
 def polars(question: Question) -> pa.Table:
@@ -155,4 +162,8 @@ def joined(question: Question) -> pl.LazyFrame:
 
 def _lazy(question: Question, name: str) -> pl.LazyFrame:
     scan = pl.scan_parquet(question.place.pattern(name), hive_partitioning=True)
-    return scan.filter(*(pl.col(column) == value for column, value in question.conditions_of(name).items()))
+    return scan.filter(*(_condition(pl.col(column), value) for column, value in question.conditions_of(name).items()))
+
+
+def _condition(column: pl.Expr, value: Any) -> pl.Expr:
+    return column.is_between(value.start, value.stop, closed="left") if isinstance(value, range) else column == value

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.io import parquet_rows
 from kartothek_cube.core.io import parquet as parquet_source
+from kartothek_cube.core.io import parquet_rows
 from kartothek_cube.testing.strategies import cubes_with_data, queries
 from tests.support.cube_model import (
     answer,

@@ -12,7 +12,7 @@ In order:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import NamedTuple
 from zlib import crc32
@@ -34,6 +34,7 @@ from kartothek_cube.core.io.footers import (
     read_number,
     read_varint,
 )
+from kartothek_cube.core.io.formats import is_nested
 from kartothek_cube.core.stores.contract import Span
 
 # Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData and Statistics.
@@ -86,7 +87,7 @@ def seal(end: bytearray | memoryview, begin: int = 0) -> None:
         return
     footer_at = begin + len(end) - 8 - size
     try:
-        index = PageIndex(footer, footer_at, pa.schema([]))
+        index = PageIndex(footer, footer_at, pa.schema([]), {})
     except Unfit:  # readers will find no checksums, and not use the index
         return
     found = _crc(bytes(end[index.begin - begin : footer_at - begin])) + _crc(footer)
@@ -172,6 +173,8 @@ class PageIndex:
         The footer before its number of rows, and behind its row groups.
     schema : pyarrow.Schema
         What Arrow makes of the footer.
+    plain : dict[str, int]
+        The positions in a row group of columns that have a value for each row.
     rows : list[int]
         The rows of each row group.
     groups : list[list[Chunk]]
@@ -187,8 +190,10 @@ class PageIndex:
         If the footer is not the one that was written.
     """
 
-    def __init__(self, footer: bytes, footer_at: int, schema: pa.Schema) -> None:
+    def __init__(self, footer: bytes, footer_at: int, schema: pa.Schema, positions: Mapping[str, range]) -> None:
         self.schema = schema
+        # Pages of nested columns do not always begin with a row.
+        self.plain = {name: places[0] for name, places in positions.items() if not is_nested(schema.field(name).type)}
         try:
             found, _ = read_fields(footer, 0, _WANTED)
             if _ENCRYPTION in found:

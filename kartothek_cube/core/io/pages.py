@@ -13,7 +13,7 @@ In order:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -38,7 +38,6 @@ from kartothek_cube.core.io.footers import (
     pattern_of,
     read_struct,
 )
-from kartothek_cube.core.io.formats import is_nested
 from kartothek_cube.core.io.page_index import Chunk, PageIndex, Unfit, joined_bounds
 from kartothek_cube.core.stores.contract import Buffer
 
@@ -51,20 +50,15 @@ class PagedFile:
     """An open file, and the function that reads spans of it."""
 
     index: PageIndex
-    positions: Mapping[str, range]
     writer: str
     read: Callable[[Spans], Sequence[Buffer]]
 
     def position(self, column: str) -> int:
         """The position of the only chunk of a column in a row group."""
-        if not self.is_plain(column):
+        position = self.index.plain.get(column)
+        if position is None:
             raise Unfit("A nested column")
-        return self.positions[column][0]
-
-    def is_plain(self, column: str) -> bool:
-        """Whether the file has the column, and a value of it for each row."""
-        # Pages of nested columns do not always begin with a row.
-        return column in self.positions and not is_nested(self.index.schema.field(column).type)
+        return position
 
     def rows_of(self, column: str) -> IntArray:
         """The rows at which the pages of a column begin: one array for columns that are aligned."""
@@ -132,7 +126,8 @@ class ChosenPages:
         pyarrow.ArrowException
             If a page cannot be decoded.
         """
-        beside = [c for c in columns if any(f.rows_of(c) is not f.rows_of(self.lead) for f in self.files)]
+        files = [self.files[number] for number in np.unique(self.numbers).tolist()]
+        beside = [c for c in columns if any(file.rows_of(c) is not file.rows_of(self.lead) for file in files)]
         aligned = [c for c in columns if c not in beside]
         tables = [_read(self, aligned)] if aligned else []
         found = {name: column for table in tables for name, column in zip(aligned, table.columns, strict=True)}
@@ -149,7 +144,7 @@ def choose_pages(files: Sequence[PagedFile], schema: pa.Schema, predicates: Pred
         If no filtered column is in the files and plain.
     """
     first, filtered = files[0], sorted(columns_of(predicates))
-    plain = [c for c in filtered if first.is_plain(c)]
+    plain = [c for c in filtered if c in first.index.plain]
     if not plain:
         raise Unfit("No column to choose pages by")
     lead = plain[0]

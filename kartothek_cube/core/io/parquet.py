@@ -384,7 +384,7 @@ class ParquetSource:
             return None
         from kartothek_cube.core.io.pages import PagedFile  # few files need it
 
-        return PagedFile(footer.page_index, self.positions, str(self.metadata.created_by), self.packed)
+        return PagedFile(footer.page_index, str(self.metadata.created_by), self.packed)
 
     def _read_page_index(self) -> PageIndex | None:
         from kartothek_cube.core.io.page_index import PageIndex, Unfit
@@ -393,7 +393,7 @@ class ParquetSource:
         begin = end - self.metadata.serialized_size
         (footer,) = self.packed(np.array([[begin, end]]))
         try:
-            index = PageIndex(bytes(footer), begin, self.schema)
+            index = PageIndex(bytes(footer), begin, self.schema, self.positions)
             (data,) = self.packed(np.array([[index.begin, begin]]))
             index.provide(bytes(data))
         except Unfit:

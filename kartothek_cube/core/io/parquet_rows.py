@@ -321,7 +321,7 @@ def _rows_of_pages(
 
 
 def _read_some(pages: ChosenPages, columns: Sequence[str]) -> pa.Table | None:
-    present = [c for c in columns if c in pages.files[0].positions]
+    present = [c for c in columns if c in pages.files[0].index.schema.names]
     return pages.read(present) if present else None
 
 

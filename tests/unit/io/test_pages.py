@@ -209,7 +209,7 @@ def test_encrypted_columns_are_not_read_by_pages():
 def index_of(data):
     """Begin of the index and of the footer."""
     footer_at = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    return page_index.PageIndex(data[footer_at:-8], footer_at, ROWS.schema).begin, footer_at
+    return page_index.PageIndex(data[footer_at:-8], footer_at, ROWS.schema, {}).begin, footer_at
 
 
 def outcome(data, predicates):
@@ -225,11 +225,11 @@ def test_damage_of_the_index_is_noticed_and_changes_no_row(write):
     data = write()
     begin, end = index_of(data)
     footer, index = data[end:-8], bytearray(data[begin:end])
-    page_index.PageIndex(footer, end, ROWS.schema).provide(bytes(index))
+    page_index.PageIndex(footer, end, ROWS.schema, {}).provide(bytes(index))
     for place in some(range(len(index)), 41):
         index[place] ^= 1 << place % 8
         with pytest.raises(page_index.Unfit, match="damaged"):
-            page_index.PageIndex(footer, end, ROWS.schema).provide(bytes(index))
+            page_index.PageIndex(footer, end, ROWS.schema, {}).provide(bytes(index))
         index[place] ^= 1 << place % 8
     for place in (begin, (begin + end) // 2, end - 1):
         damaged = bytearray(data)
@@ -261,7 +261,7 @@ def test_damage_of_a_foreign_offset_index_changes_no_row():
     """Arrow writes the bounds of all row groups before the places of their pages."""
     data = foreign()
     begin, footer_at = index_of(data)
-    index = page_index.PageIndex(data[footer_at:-8], footer_at, ROWS.schema)
+    index = page_index.PageIndex(data[footer_at:-8], footer_at, ROWS.schema, {})
     locations = min(chunk.locations[0] for group in index.groups for chunk in group)
     assert locations > begin
     for place in some(range(locations, footer_at), 411):
@@ -285,7 +285,7 @@ def test_damage_of_pages_is_an_error_or_changes_nothing():
 def test_headers_that_contradict_the_index(at):
     """Place, size and number of rows of a page."""
     content = foreign(compression="none", use_dictionary=False)
-    index = page_index.PageIndex(content[index_of(content)[1] : -8], index_of(content)[1], ROWS.schema)
+    index = page_index.PageIndex(content[index_of(content)[1] : -8], index_of(content)[1], ROWS.schema, {})
     index.provide(content[index.begin : index_of(content)[1]])
     (found,) = index.pages([0])
     right = [found.at, found.sizes, np.diff(found.rows)]

@@ -52,7 +52,7 @@ def rows_of_pages(data):
     begin = len(data) - 8 - size
     content = bytes(data)
     try:
-        index = PageIndex(content[begin:-8], begin, pa.schema([]))
+        index = PageIndex(content[begin:-8], begin, pa.schema([]), {})
     except Unfit:
         return []
     index.provide(content[index.begin : begin])
