@@ -279,3 +279,8 @@ def check_shared_columns(schemas: Mapping[str, pa.Schema], uuid: str) -> None:
                     f"{data_type} in table {other!r}, {column.type} in table {table!r}."
                 )
             seen[column.name] = (table, column.type) if pt.is_null(data_type) else (other, data_type)
+
+
+def is_nested(data_type: pa.DataType) -> bool:
+    """Whether a type, or what it is stored as, is nested."""
+    return bool(pa.types.is_nested(getattr(data_type, "storage_type", data_type)))

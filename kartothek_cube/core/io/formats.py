@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kartothek_cube.core.arrow.types import is_nested
 from kartothek_cube.core.stores.contract import Buffer, Store, check_key
 from kartothek_cube.errors import CorruptData, CorruptDocument, InvalidInput, InvalidType, KeyNotFound
 
@@ -258,11 +259,6 @@ def _has_nan(column: pa.ChunkedArray) -> bool:
     if not pa.types.is_floating(column.type) or pa.types.is_float16(column.type):
         return len(column) > column.null_count
     return bool(pc.any(pc.is_nan(column)).as_py())
-
-
-def is_nested(data_type: pa.DataType) -> bool:
-    """Whether a type, or what it is stored as, is nested."""
-    return bool(pa.types.is_nested(getattr(data_type, "storage_type", data_type)))
 
 
 def _number_of_leaves(data_type: pa.DataType) -> int:

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.keys import BoolArray, IntArray
+from kartothek_cube.core.arrow.types import is_nested
 from kartothek_cube.core.expressions.predicates import Bounds
 from kartothek_cube.core.io.footers import (
     Bytes,
@@ -34,7 +35,6 @@ from kartothek_cube.core.io.footers import (
     read_number,
     read_varint,
 )
-from kartothek_cube.core.io.formats import is_nested
 from kartothek_cube.core.stores.contract import Span
 
 # Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData and Statistics.

@@ -117,7 +117,7 @@ def test_where_no_row_stays_nothing_else_is_read(monkeypatch):
 
 @pytest.mark.usefixtures("only_fast")
 def test_of_a_remote_file_little_comes_at_once_and_much_step_by_step(monkeypatch):
-    store = put(NotingStore(), rows(20_000), chunk_size=1_000)
+    store = put(NotingStore(), rows(32_000), chunk_size=1_000)
     read(store, ["v1", "v2"], Clause("x", "==", 500))
     assert len(store.spans) == 1
     monkeypatch.setattr(parquet_source, "_AT_ONCE", 0)
