@@ -54,7 +54,7 @@ from kartothek_cube.core.rows.merge import (
     write_source,
 )
 from kartothek_cube.core.rows.run import RowsPlan, StagedRows, new_rows_request, stage_rows
-from kartothek_cube.core.runtime.executor import Executor, map_in_threads
+from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides, current_options
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import load_snapshot
@@ -103,6 +103,7 @@ from kartothek_cube.spark.types import Timestamps, conform, frame_schema, spark_
 from kartothek_cube.typing import (
     Columns,
     DeleteScope,
+    Executor,
     IntoConditions,
     IntoMetadata,
     IntoTxn,
@@ -902,18 +903,14 @@ def _source_in_files(store: Store, frame: DataFrame, task: _SourceTask, width: i
         for row in rows:
             if row["error"]:
                 raise decode_error(row["error"])
-        written = sorted((_loaded(row["file"]) for row in rows), key=lambda w: w.file.key)
+        pickles = (bytes(row["file"]) for row in rows)
+        written: list[WrittenFile] = sorted(map(pickle.loads, pickles), key=lambda w: w.file.key)
         files = SourceFiles(task.uuid, task.schema, task.on, tuple(w.file for w in written))
         yield StagedSource(store, files, tuple(written), current_options().bytes_in_flight)
     finally:
         # Also files of attempts that failed. What cannot be deleted now is garbage.
         with suppress(Exception):
             list(map_in_threads(store.delete, store.keys(f"{task.uuid}/{task.folder}/"), store=store))
-
-
-def _loaded(data: bytes | bytearray) -> WrittenFile:
-    written: WrittenFile = pickle.loads(bytes(data))
-    return written
 
 
 def _write(task: _SourceTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

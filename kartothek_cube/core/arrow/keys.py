@@ -6,8 +6,6 @@ In order:
 - key indices: rows found by values of some columns
 - groups: tables are split, rows wait on disk for the rest of their group
 - Z-order (Morton order)
-- rows of any number as one table: in memory, or memory-mapped
-- arrays over the memory of others
 """
 
 from __future__ import annotations
@@ -15,9 +13,10 @@ from __future__ import annotations
 import operator
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -25,10 +24,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.runtime.options import uses_fast_paths
-
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 # Packed keys are below this, so that neither sums nor differences of two overflow.
 PACKED_LIMIT = 2**62
@@ -251,7 +249,17 @@ _SPARSE = 16
 # A direct table of this length costs nothing.
 _SMALL = 2**15
 # The golden ratio in 64 bits: products with it spread any keys evenly (Fibonacci hashing).
+# The increment and the two multipliers of splitmix64.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def mixed_bits(values: Hashes) -> Hashes:
+    """The finalizer of splitmix64: each bit of a value changes half of the bits of the result."""
+    values = values + _GOLDEN
+    values = (values ^ (values >> np.uint64(30))) * _FIRST
+    values = (values ^ (values >> np.uint64(27))) * _SECOND
+    return values ^ (values >> np.uint64(31))
 
 
 def position_type(rows: int) -> type[np.signedinteger[Any]]:
@@ -522,8 +530,6 @@ class Spill:
         if self._bytes <= self._limit:
             return
         if self._path is None:
-            import tempfile
-
             folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="kartothek_cube-"))
             self._path = Path(folder) / "rows.arrow"
             self._open.enter_context(self._writing)
@@ -556,6 +562,15 @@ class Spill:
                 self._reader = pa.ipc.open_file(self._open.enter_context(pa.OSFile(str(self._path), "rb")))
             yield pa.Table.from_batches([self._reader.get_batch(i) for i in positions], self._schema)
         yield from self._waiting.pop(number, [])
+
+    def table(self) -> pa.Table:
+        """The rows of all groups, those in the file mapped; nothing is added afterwards."""
+        waiting = list(chain.from_iterable(self._waiting.values()))
+        if self._path is None:
+            return pa.concat_tables([self._schema.empty_table(), *waiting]).combine_chunks()
+        self._writing.close()
+        stored = self._open.enter_context(pa.memory_map(str(self._path), "rb"))
+        return pa.concat_tables([pa.ipc.open_file(stored).read_all(), *waiting])
 
 
 # --- Z-order --------------------------------------------------------------------------------------
@@ -608,96 +623,3 @@ def interleave(numbers: Sequence[IntArray], bits: int) -> IntArray:
         for begin in range(0, bits, _BYTE):
             keys |= spread[(number >> begin) & (2**_BYTE - 1)] << (begin * step + place)
     return keys
-
-
-# --- rows of any number as one table --------------------------------------------------------------
-
-
-class Spool:
-    """Collects tables of one schema; the temporary file exists until the end of the block.
-
-    Examples
-    --------
-    >>> with Spool(pa.schema([("UNITS", pa.int64())]), limit=0) as spool:
-    ...     spool.add(pa.table({"UNITS": [1, 2]}))
-    ...     spool.add(pa.table({"UNITS": [3]}))
-    ...     spool.table().column("UNITS").to_pylist()
-    [1, 2, 3]
-    """
-
-    def __init__(self, schema: pa.Schema, limit: int) -> None:
-        self._schema, self._limit = schema, limit
-        self._waiting: list[pa.Table] = []
-        self._bytes = 0
-        self._open, self._writing = ExitStack(), ExitStack()
-        self._path: Path | None = None
-        self._writer: Any = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._waiting.clear()
-        # The folder goes even if the file cannot be closed, e.g. on a full disk.
-        with self._open, self._writing:
-            pass
-
-    def add(self, rows: pa.Table) -> None:
-        """Keep rows."""
-        if not rows.num_rows:
-            return
-        self._waiting.append(rows)
-        self._bytes += rows.nbytes
-        if self._bytes <= self._limit:
-            return
-        if self._path is None:
-            folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="kartothek_cube-"))
-            self._path = Path(folder) / "rows.arrow"
-            sink = self._writing.enter_context(pa.OSFile(str(self._path), "wb"))
-            self._writer = self._writing.enter_context(pa.ipc.new_file(sink, self._schema))
-        self._writer.write_table(pa.concat_tables(self._waiting).combine_chunks())
-        self._waiting, self._bytes = [], 0
-
-    def add_all(self, tables: Iterable[pa.Table]) -> None:
-        """Keep the rows of several tables."""
-        for table in tables:
-            self.add(table)
-
-    def table(self) -> pa.Table:
-        """All rows, in the order of `add`; nothing can be added afterwards."""
-        if self._path is None:
-            rows = pa.concat_tables([self._schema.empty_table(), *self._waiting])
-            return rows.combine_chunks()
-        self._writing.close()
-        source = self._open.enter_context(pa.memory_map(str(self._path), "rb"))
-        stored = pa.ipc.open_file(source).read_all()
-        return pa.concat_tables([stored, *self._waiting])
-
-
-# --- arrays over the memory of others -------------------------------------------------------------
-
-
-def bit_array(mask: BoolArray) -> pa.Array:
-    """A mask as an Arrow array."""
-    if not uses_fast_paths():
-        return pa.array(mask)
-    # 0.2 ms for a million rows, where `pa.array` takes 1 ms.
-    bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits])
-
-
-def where_valid(column: pa.ChunkedArray, valid: pa.Array) -> pa.ChunkedArray:
-    """The values of a column of primitive type where they are valid, else null."""
-    chunk = column.chunk(0) if column.num_chunks == 1 and not column.null_count else None
-    if chunk is None or chunk.offset or valid.offset or not uses_fast_paths():
-        return pc.if_else(valid, column, pa.scalar(None, column.type))
-    # The values without nulls become the values of the result, `valid` its null bitmap.
-    return pa.chunked_array([pa.Array.from_buffers(column.type, len(column), [valid.buffers()[1], chunk.buffers()[1]])])
-
-
-def one_value(buffer: pa.Buffer) -> pa.Array:
-    """An array of one binary value."""
-    if not uses_fast_paths():
-        return pa.array([buffer.to_pybytes()], pa.binary())
-    offsets = pa.py_buffer(np.array([0, buffer.size], dtype=np.int32))
-    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, buffer])

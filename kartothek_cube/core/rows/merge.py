@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import did_you_mean
-from kartothek_cube.core.arrow.keys import KeyIndex, Spool, take_rows
+from kartothek_cube.core.arrow.keys import KeyIndex, Spill, take_rows
 from kartothek_cube.core.arrow.types import unify
 from kartothek_cube.core.expressions.predicates import Clause, Mask, Predicates, may_hold
 from kartothek_cube.core.io.formats import ParquetFormat
@@ -42,7 +42,7 @@ from kartothek_cube.core.rows.edits import (
     check_no_nulls,
 )
 from kartothek_cube.core.rows.run import RowsPlan, plan_rows, stored_files, with_all_columns
-from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files, map_in_threads
+from kartothek_cube.core.runtime.executor import THREADS, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.snapshots.loader import load_index
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
@@ -52,6 +52,7 @@ from kartothek_cube.core.write.plan import column_names
 from kartothek_cube.core.write.prepare import WriteRequest, prepare
 from kartothek_cube.core.write.stage import Receipt, stage_prepared
 from kartothek_cube.errors import CommitConflict, InvalidInput, UnknownColumn, Unsupported
+from kartothek_cube.typing import Executor
 
 # The number of a row in its file; such a column would be a strange one to merge.
 _NUMBER = "__kartothek_cube_number"
@@ -460,13 +461,13 @@ def merge_source(data: object, spec: RewriteSpec, rules: MergeRules) -> Iterator
     if first is None:
         raise InvalidInput(f"There are no rows to be merged into dataset {spec.uuid!r}, not even a frame without rows.")
     schema = source_schema(first.schema, spec, rules)
-    with Spool(schema, chunk_bytes()) as spool:
+    with Spill(schema, chunk_bytes()) as spill:
         for rows in chain([first], tables):
             typed = typed_rows(rows, schema, spec.uuid)
             check_no_nulls(typed, rules.on, spec.uuid)
             check_partition_values(typed, spec.partition_keys, spec.uuid)
-            spool.add(typed)
-        source = MergeSource(spool.table(), rules.on)
+            spill.add(0, typed)
+        source = MergeSource(spill.table(), rules.on)
         check_keys(source, spec.uuid)
         yield source
 

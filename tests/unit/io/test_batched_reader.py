@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.expressions.predicates import Clause, Constants
-from kartothek_cube.core.io import parquet, parquet_rows, small_files
 from kartothek_cube.core.io import parquet as parquet_source
+from kartothek_cube.core.io import parquet_rows, small_files
 from kartothek_cube.core.io import reader as batched_reader
 from kartothek_cube.core.io.csv import CsvFormat
 from kartothek_cube.core.io.formats import ParquetFormat
@@ -132,9 +132,9 @@ def test_files_are_read_together_as_alone(
 @pytest.fixture
 def filtered_at_once(monkeypatch):
     """How many rows are filtered at a time."""
-    found, matching = [], parquet.matching_rows
+    found, matching = [], parquet_rows.matching_rows
     monkeypatch.setattr(
-        parquet, "matching_rows", lambda table, predicates: found.append(len(table)) or matching(table, predicates)
+        parquet_rows, "matching_rows", lambda table, predicates: found.append(len(table)) or matching(table, predicates)
     )
     return found
 
