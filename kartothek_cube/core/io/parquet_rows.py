@@ -102,7 +102,10 @@ def read_matching_files(
     remaining = iter(keys)
     while batch := list(islice(remaining, _OPEN_AT_ONCE)):
         with ExitStack() as stack:
-            opened = [(key, _opened(stack, store, key, dataset)) for key in batch]
+            opened = [(key, stack.enter_context(open_file(store, key, dataset))) for key in batch]
+            for key, source in opened:
+                with readable(store, key, dataset):  # else the last file would name itself
+                    source.paged()
             for files, pages in _by_pages([source for _, source in opened], schema, predicates):
                 found = None if pages is None else _read_pages(pages, columns, schema, predicates, batch[0])
                 if found is None:
@@ -110,14 +113,6 @@ def read_matching_files(
                     yield from _read_one_by_one(named, columns, schema, predicates)
                 else:
                     yield found
-
-
-def _opened(stack: ExitStack, store: Store, key: str, dataset: str | None) -> ParquetSource:
-    """A file that is open until the end of the stack, whose page index was looked at."""
-    source = stack.enter_context(open_file(store, key, dataset))
-    with readable(store, key, dataset):  # the others that are open would name themselves
-        source.paged()
-    return source
 
 
 def _read_one_by_one(
@@ -245,7 +240,8 @@ def _by_pages(
     """Runs of files, each with the pages to read; None for files of which most pages are wanted."""
     paged = [source.paged() if predicates else None for source in sources]
     found: list[tuple[slice, ChosenPages | None]] = []
-    for begin, end in _runs([_are_alike(one, other) for one, other in pairwise(paged)]):
+    alike = [one is other or bool(one and other and one.is_like(other)) for one, other in pairwise(paged)]
+    for begin, end in _runs(alike):
         pages = _chosen([file for file in paged[begin:end] if file is not None], schema, predicates)
         if pages is None:
             found.append((slice(begin, end), None))
@@ -256,10 +252,6 @@ def _by_pages(
             for first, last in _runs((few[1:] == few[:-1]).tolist())
         ]
     return found
-
-
-def _are_alike(one: PagedFile | None, other: PagedFile | None) -> bool:
-    return one is other if one is None or other is None else one.is_like(other)
 
 
 def _runs(are_alike: Sequence[bool]) -> Iterator[tuple[int, int]]:
