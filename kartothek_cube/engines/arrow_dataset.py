@@ -20,20 +20,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.types as pt
 
-from kartothek_cube.core.expressions.predicates import is_null
-from kartothek_cube.engines.pushdown import (
-    And,
-    Comparison,
-    Filter,
-    Membership,
-    Not,
-    NullTest,
-    Or,
-    Unknown,
-    implied_clauses,
-    joined,
-    moment,
-)
+from kartothek_cube.core.expressions.filters import And, Filter, Not, Or, Unknown, implied_clauses, joined
+from kartothek_cube.core.expressions.literals import moment
+from kartothek_cube.core.expressions.predicates import Clause, Constants, is_null
 from kartothek_cube.engines.tables import Scan, Table
 
 _OPERATORS = {
@@ -61,7 +50,7 @@ def filter_of(expression: pc.Expression) -> Filter:
     --------
     >>> import pyarrow.compute as pc
     >>> filter_of((pc.field("WEEK") > 9) & pc.field("BRAND").is_null())
-    And(operands=(Comparison(column='WEEK', op='>', value=9), NullTest(column='BRAND')))
+    And(operands=(Clause(column='WEEK', op='>', value=9), Clause(column='BRAND', op='==', value=None)))
     """
     return parse_expression(expression)[0]
 
@@ -188,7 +177,7 @@ def _metadata(schema: pa.Schema) -> list[tuple[str, str]]:
 def _as_filter(operand: Operand) -> Filter:
     """A column alone is one of truth values; a constant alone says nothing."""
     if isinstance(operand, str):
-        return Comparison(operand, "==", value=True)
+        return Clause(operand, "==", value=True)
     return Unknown() if isinstance(operand, pa.Scalar) else operand
 
 
@@ -211,18 +200,18 @@ class _Call:
             case "invert", [operand]:
                 return Not(_as_filter(operand))
             case "is_null", [str(column)] if not self.options["nan_is_null"].as_py():
-                return NullTest(column)
+                return Clause(column, "==", None)
             case "is_valid", [str(column)]:
-                return Not(NullTest(column))
+                return Clause(column, "!=", None)
             case "is_in", [str(column)]:
                 values = [constant(value) for value in self.options["value_set"].values if value.is_valid]
-                return Unknown() if None in values else Membership(column, tuple(values))
+                return Unknown() if None in values else Clause(column, "in", Constants(values))
             # The IN of DuckDB 2, which is null for null.
-            case "if_else", [Not(NullTest(column)), Membership() as member, pa.Scalar(is_valid=False)]:
-                return member if member.column == column else Unknown()
+            case "if_else", [Clause(column, "!=", None), Clause(other, "in") as is_in, pa.Scalar(is_valid=False)]:
+                return is_in if other == column else Unknown()
             case _, [str(column), pa.Scalar() as scalar] if self.name in _OPERATORS:
                 value = constant(scalar)
-                return Unknown() if value is None else Comparison(column, _OPERATORS[self.name], value)
+                return Unknown() if value is None else Clause(column, _OPERATORS[self.name], value)
         return Unknown()
 
 

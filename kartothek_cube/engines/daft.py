@@ -15,9 +15,9 @@ from daft.io.pushdowns import Pushdowns
 from daft.io.source import DataSource, DataSourceTask
 from daft.recordbatch import RecordBatch
 
+from kartothek_cube.core.expressions.filters import implied_clauses
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.engines.arrow_dataset import filter_of
-from kartothek_cube.engines.pushdown import implied_clauses
 from kartothek_cube.engines.tables import Scan, Table
 
 

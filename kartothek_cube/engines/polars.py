@@ -27,22 +27,10 @@ import pyarrow.types as pt
 from polars.io.plugins import register_io_source
 
 from kartothek_cube.core.arrow.types import mapped_type
+from kartothek_cube.core.expressions.filters import And, Filter, Implied, Not, Or, Unknown, implied_clauses, joined
+from kartothek_cube.core.expressions.literals import moment
 from kartothek_cube.core.expressions.predicates import Clause, Constants
 from kartothek_cube.core.runtime.telemetry import record
-from kartothek_cube.engines.pushdown import (
-    And,
-    Comparison,
-    Filter,
-    Implied,
-    Membership,
-    Not,
-    NullTest,
-    Or,
-    Unknown,
-    implied_clauses,
-    joined,
-    moment,
-)
 from kartothek_cube.engines.tables import DatasetScan, Scan, Table
 
 if TYPE_CHECKING:
@@ -92,7 +80,7 @@ def split_predicate(predicate: pl.Expr) -> list[Conjunct]:
     --------
     >>> import polars as pl
     >>> [c.filter for c in split_predicate((pl.col("WEEK") > 9) & pl.col("BRAND").is_null())]
-    [Comparison(column='WEEK', op='>', value=9), NullTest(column='BRAND')]
+    [Clause(column='WEEK', op='>', value=9), Clause(column='BRAND', op='==', value=None)]
     """
     conjuncts, waiting = list[Conjunct](), [(tree_of(predicate) or {}, predicate)]
     while waiting:
@@ -133,8 +121,8 @@ def _binary(node: Tree) -> Filter:
     if op in _JOINTS:
         return joined(_JOINTS[op], (_filter(left), _filter(right)))
     if "Column" in left:
-        return Comparison(left["Column"], _OPERATORS[op], _constant(right))
-    return Comparison(right["Column"], _TURNED[_OPERATORS[op]], _constant(left))
+        return Clause(left["Column"], _OPERATORS[op], _constant(right))
+    return Clause(right["Column"], _TURNED[_OPERATORS[op]], _constant(left))
 
 
 def _function(node: Tree) -> Filter:
@@ -144,23 +132,23 @@ def _function(node: Tree) -> Filter:
     column = inputs[0]["Column"]
     match name:
         case "IsNull":
-            return NullTest(column)
+            return Clause(column, "==", None)
         case "IsNotNull":
-            return Not(NullTest(column))
+            return Clause(column, "!=", None)
         case {"IsIn": {"nulls_equal": False}}:
-            return Membership(column, _constants(inputs[1]))
+            return Clause(column, "in", Constants(_constants(inputs[1])))
         case {"IsBetween": {"closed": closed}}:
             bounds = zip(_ENDS[closed], inputs[1:], strict=True)
-            return And(tuple(Comparison(column, op, _constant(bound)) for op, bound in bounds))
+            return And(tuple(Clause(column, op, _constant(bound)) for op, bound in bounds))
     return Unknown()
 
 
 def _ternary(node: Tree) -> Filter:
     """``when(column.is_null()).then(None).otherwise(column.is_in(...))``: the IN of DuckDB."""
-    otherwise = _filter(node["falsy"])
-    is_null = _filter(node["predicate"])
-    is_in = isinstance(otherwise, Membership) and is_null == NullTest(otherwise.column)
-    return otherwise if is_in and _is_null_literal(node["truthy"]) else Unknown()
+    match _filter(node["predicate"]), _filter(node["falsy"]):
+        case Clause(column, "==", None), Clause(other, "in") as is_in if column == other:
+            return is_in if _is_null_literal(node["truthy"]) else Unknown()
+    return Unknown()
 
 
 def _is_null_literal(tree: Tree) -> bool:
@@ -173,7 +161,7 @@ _KINDS: dict[str, Callable[[Any], Filter]] = {
     "Function": _function,
     "Ternary": _ternary,
     # A column of truth values.
-    "Column": lambda name: Comparison(name, "==", value=True),
+    "Column": lambda name: Clause(name, "==", value=True),
 }
 
 # --- constants ------------------------------------------------------------------------------------

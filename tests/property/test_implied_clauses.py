@@ -11,19 +11,9 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kartothek_cube.core.expressions.filters import And, Filter, Not, Or, Unknown, implied_clauses
 from kartothek_cube.core.expressions.literals import is_own_kind
-from kartothek_cube.core.expressions.predicates import constants_of, matching_rows
-from kartothek_cube.engines.pushdown import (
-    And,
-    Comparison,
-    Filter,
-    Membership,
-    Not,
-    NullTest,
-    Or,
-    Unknown,
-    implied_clauses,
-)
+from kartothek_cube.core.expressions.predicates import Clause, constants_of, matching_rows
 
 NAN = float("nan")
 SCHEMA = pa.schema([("i", pa.int64()), ("f", pa.float64()), ("g", pa.float32()), ("s", pa.string()), ("b", pa.bool_())])
@@ -66,12 +56,12 @@ def truth(condition: Filter, row: dict[str, object], number: int) -> bool | None
             values = [truth(operand, row, number) for operand in operands]
             decisive = isinstance(condition, Or)
             return decisive if decisive in values else None if None in values else not decisive
-        case NullTest(column):
-            return row[column] is None
-        case Comparison(column, op, value):
+        case Clause(column, op, None):
+            return (row[column] is None) == (op == "==")
+        case Clause(column, "in" | "not in" as op, values):
+            return None if row[column] is None else (_place(row[column]) in map(_place, values)) == (op == "in")
+        case Clause(column, op, value):
             return None if row[column] is None else bool(COMPARE[op](_place(row[column]), _place(value)))
-        case Membership(column, values):
-            return None if row[column] is None else _place(row[column]) in map(_place, values)
     raise AssertionError(condition)
 
 
@@ -87,11 +77,12 @@ ROWS = st.lists(
 
 
 def _comparison(column: str) -> st.SearchStrategy[Filter]:
-    return st.builds(Comparison, st.just(column), st.sampled_from(list(COMPARE)), st.sampled_from(CONSTANTS[column]))
+    return st.builds(Clause, st.just(column), st.sampled_from(list(COMPARE)), st.sampled_from(CONSTANTS[column]))
 
 
 def _membership(column: str) -> st.SearchStrategy[Filter]:
-    return st.lists(st.sampled_from(CONSTANTS[column]), max_size=3).map(lambda v: Membership(column, tuple(v)))
+    constants = st.lists(st.sampled_from(CONSTANTS[column]), max_size=3).map(tuple)
+    return st.builds(Clause, st.just(column), st.sampled_from(["in", "in", "not in"]), constants)
 
 
 def _several(column: str) -> st.SearchStrategy[Filter]:
@@ -105,7 +96,7 @@ LEAVES = st.one_of(
     COLUMNS.flatmap(_several),
     COLUMNS.flatmap(_several),
     COLUMNS.flatmap(_membership),
-    COLUMNS.map(NullTest),
+    st.builds(Clause, COLUMNS, st.sampled_from(["==", "!="]), st.none()),
     st.tuples(*[st.sampled_from([True, False, None])] * 8).map(Opaque),
 )
 
@@ -122,12 +113,12 @@ FILTERS = st.lists(st.recursive(LEAVES, _joined, max_leaves=8), min_size=1, max_
 @given(ROWS, FILTERS, st.sets(st.tuples(COLUMNS, st.sampled_from(["in", *COMPARE])), max_size=4))
 @example(
     [{"i": 1, "f": None, "g": None, "s": None, "b": None}],
-    [Or((Comparison("i", "<", 1), Comparison("i", "<=", 1)))],
+    [Or((Clause("i", "<", 1), Clause("i", "<=", 1)))],
     set(),
 )
 @example(
     [{"i": 1, "f": None, "g": None, "s": None, "b": None}],
-    [Or((Comparison("i", ">=", 1), Comparison("i", ">", 1)))],
+    [Or((Clause("i", ">=", 1), Clause("i", ">", 1)))],
     set(),
 )
 def test_rows_that_filters_keep_satisfy_what_follows_and_where_it_is_exact_no_others(rows, filters, refused):

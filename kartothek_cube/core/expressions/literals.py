@@ -411,6 +411,21 @@ def _moment(value: Any, data_type: pa.DataType) -> Literal:
     return _place(ticks, rest == 0, data_type)
 
 
+def moment(ticks: int, unit: str, zone: str | None) -> dt.datetime | np.datetime64 | None:
+    """A number of ticks since the epoch as a constant; None if no constant is so exact.
+
+    Examples
+    --------
+    >>> moment(86_400, "s", None)
+    datetime.datetime(1970, 1, 2, 0, 0)
+    """
+    microseconds, rest = divmod(ticks * 10**6, _PER_SECOND[unit])
+    if rest:
+        return np.datetime64(ticks, "ns") if zone is None else None
+    found = _EPOCH + dt.timedelta(microseconds=microseconds)
+    return found if zone is not None else found.replace(tzinfo=None)
+
+
 def _decimal(value: decimal.Decimal, data_type: pa.DataType) -> Literal:
     if value.is_infinite() or (value and value.adjusted() >= data_type.precision - data_type.scale):
         low, high = _range(data_type)

@@ -5,9 +5,7 @@ No I/O.
 In order:
 
 - options: Spark's texts, checked and parsed
-- filters as clauses, where both mean the same. Four points differ: NaN is a value in Spark, equal
-  to itself and greatest; here it is null. A null satisfies only ``IS NULL`` in Spark, but also
-  ``!=`` and ``not in`` here. Spark has types of its own. Old dates are handed on as others
+- filters as clauses. Spark has types of its own, and hands old dates on as others
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +25,6 @@ import pyarrow.types as pt
 from pyspark.sql.datasource import (
     EqualNullSafe,
     EqualTo,
-    Filter,
     GreaterThan,
     GreaterThanOrEqual,
     In,
@@ -36,10 +34,13 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
     Not,
 )
+from pyspark.sql.datasource import Filter as SparkFilter
 
 from kartothek_cube.core.arguments import did_you_mean
+from kartothek_cube.core.expressions.filters import Filter, Unknown, implied_clauses
+from kartothek_cube.core.expressions.filters import Not as Negation
 from kartothek_cube.core.expressions.literals import is_own_kind
-from kartothek_cube.core.expressions.predicates import Clause, constants_of, is_null, parse_predicates
+from kartothek_cube.core.expressions.predicates import Clause, Constants, constants_of, is_null, parse_predicates
 from kartothek_cube.core.snapshots.time_travel import check_as_of
 from kartothek_cube.core.stores.urls import LOCAL_SCHEMES, looks_like_url, names_object_store, parse_url
 from kartothek_cube.errors import InvalidInput, KartothekCubeError
@@ -315,9 +316,6 @@ def _columns(name: str, value: str) -> tuple[str, ...]:
     return names
 
 
-# --- filters as clauses ---------------------------------------------------------------------------
-
-
 def _number(name: str, value: str) -> int:
     try:
         number = int(value)
@@ -403,24 +401,20 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
 }
 
 
-_COMPARISONS: dict[type[Filter], str] = {
+# --- filters as clauses ---------------------------------------------------------------------------
+
+
+_COMPARISONS: dict[type[SparkFilter], str] = {
     EqualTo: "==",
     EqualNullSafe: "==",
     LessThan: "<",
     LessThanOrEqual: "<=",
     GreaterThan: ">",
     GreaterThanOrEqual: ">=",
+    In: "in",
 }
 # Constants come through Java's calendar, which has ten days less before 1582-10-15.
 _FIRST_DAY = dt.date(1582, 10, 25)
-
-
-@dataclass(frozen=True, slots=True)
-class Translated:
-    """A clause that keeps every row that a filter keeps; ``exact`` if it keeps no other row."""
-
-    clause: Clause
-    exact: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,13 +422,13 @@ class Pushed:
     """The filters of a query: clauses for this library, and the filters left to Spark."""
 
     clauses: tuple[Clause, ...]
-    rest: tuple[Filter, ...]
+    rest: tuple[SparkFilter, ...]
 
 
-def push(filters: Iterable[Filter], types: Mapping[str, pa.DataType], *, cube: bool = False) -> Pushed:
+def push(filters: Iterable[SparkFilter], types: Mapping[str, pa.DataType], *, cube: bool = False) -> Pushed:
     """Divide filters between this library and Spark.
 
-    A filter with an inexact clause goes to both: the clause excludes files, Spark filters rows.
+    A filter with inexact clauses goes to both: the clauses exclude files, Spark filters rows.
 
     Parameters
     ----------
@@ -446,78 +440,50 @@ def push(filters: Iterable[Filter], types: Mapping[str, pa.DataType], *, cube: b
         The clauses become conditions of a cube, which have no null.
     """
     filters = list(filters)
-    translated = [translate(f, types, cube=cube) for f in filters]
-    clauses = dict.fromkeys(t.clause for t in translated if t is not None)
-    rest = (f for f, t in zip(filters, translated, strict=True) if t is None or not t.exact)
-    return Pushed(tuple(clauses), tuple(rest))
+    schema = pa.schema([(name, _value_type(stored)) for name, stored in types.items() if comparable(stored)])
+
+    def accepts(clause: Clause) -> bool:
+        return not (cube and clause.value is None) and _means_the_same(clause, schema.field(clause.column).type)
+
+    implied = implied_clauses([filter_of(each, schema) for each in filters], schema, accepts)
+    clauses = dict.fromkeys(chain.from_iterable(each.clauses for each in implied))
+    return Pushed(tuple(clauses), tuple(f for f, each in zip(filters, implied, strict=True) if not each.exact))
 
 
-def translate(given: Filter, types: Mapping[str, pa.DataType], *, cube: bool = False) -> Translated | None:
-    """A clause that keeps every row that the filter keeps; None if there is no such clause."""
-    inner = given.child if isinstance(given, Not) else given
-    path: tuple[str, ...] = getattr(inner, "attribute", ())
-    stored = types.get(path[0]) if len(path) == 1 else None
-    if stored is None or not comparable(stored):
-        return None
-    data_type = _value_type(stored)
-    to_clause = _negated if isinstance(given, Not) else _plain
-    translated = to_clause(inner, path[0], data_type)
-    if translated is None:
-        return None
-    clause = translated.clause
-    if cube and any(map(is_null, constants_of(clause))):
-        return None
+def filter_of(given: SparkFilter, schema: pa.Schema) -> Filter:
+    """What a filter of Spark says; `Unknown` for what is not understood."""
+    if isinstance(given, Not) and not isinstance(given.child, EqualNullSafe):  # true for null
+        return Negation(filter_of(given.child, schema))
+    path: tuple[str, ...] = getattr(given, "attribute", ())
+    if len(path) != 1 or path[0] not in schema.names:
+        return Unknown()
+    [column] = path
+    if isinstance(given, (IsNull, IsNotNull)):
+        return Clause(column, "==" if isinstance(given, IsNull) else "!=", None)
+    op, value = _COMPARISONS.get(type(given)), getattr(given, "value", None)
+    # A null in a list equals nothing.
+    values = [v for v in value if v is not None] if isinstance(given, In) else [value]
+    if op is None or any(map(is_null, values)):
+        return Unknown()
+    # Unsigned 64-bit integers are decimals in Spark.
+    is_whole = pt.is_integer(schema.field(column).type)
+    constants = [int(v) if is_whole and isinstance(v, Decimal) and v == v.to_integral_value() else v for v in values]
+    return Clause(column, op, Constants(constants) if op == "in" else constants[0])
+
+
+def _means_the_same(clause: Clause, data_type: pa.DataType) -> bool:
+    """Whether a read takes the clause, and compares as Spark does."""
+    if clause.value is None:
+        return True
     if any(type(value) is dt.date and value < _FIRST_DAY for value in constants_of(clause)):
-        return None
-    # A clause that the read would refuse, or compare in another way, is left to Spark.
-    if not all(is_null(value) or is_own_kind(value, data_type) for value in constants_of(clause)):
-        return None
+        return False
+    if not all(is_own_kind(value, data_type) for value in constants_of(clause)):
+        return False
     try:
         parse_predicates([[(clause.column, clause.op, clause.value)]])
     except KartothekCubeError:
-        return None
-    return translated
-
-
-def _plain(given: Filter, column: str, data_type: pa.DataType) -> Translated | None:
-    if isinstance(given, IsNull):
-        # NaN is null here, but not in Spark.
-        return Translated(Clause(column, "==", None), not pt.is_floating(data_type))
-    if isinstance(given, IsNotNull):
-        return None if pt.is_floating(data_type) else Translated(Clause(column, "!=", None), True)
-    if isinstance(given, In):
-        values = _values(given, data_type)
-        return None if _has_nan(values) else Translated(Clause(column, "in", values), True)
-    op = _COMPARISONS.get(type(given))
-    # NaN is greater than all numbers in Spark.
-    if op is None or is_null(given.value) or (op in (">", ">=") and pt.is_floating(data_type)):  # type: ignore[attr-defined]
-        return None
-    return Translated(Clause(column, op, _number_of_type(given.value, data_type)), True)  # type: ignore[attr-defined]
-
-
-def _negated(given: Filter, column: str, data_type: pa.DataType) -> Translated | None:
-    # Inexact: a null satisfies `!=` and `not in` here, but not in Spark.
-    if isinstance(given, EqualTo) and not is_null(given.value):
-        return Translated(Clause(column, "!=", _number_of_type(given.value, data_type)), False)
-    if isinstance(given, In) and None not in given.value and not _has_nan(values := _values(given, data_type)):
-        return Translated(Clause(column, "not in", values), False)
-    return None
-
-
-def _values(given: In, data_type: pa.DataType) -> tuple[Any, ...]:
-    # A null in the list equals nothing.
-    return tuple(_number_of_type(v, data_type) for v in given.value if v is not None)
-
-
-def _has_nan(values: Iterable[Any]) -> bool:
-    return any(map(is_null, values))
-
-
-def _number_of_type(value: object, data_type: pa.DataType) -> Any:
-    # Unsigned 64-bit integers are decimals in Spark.
-    if isinstance(value, Decimal) and pt.is_integer(data_type) and value == value.to_integral_value():
-        return int(value)
-    return value
+        return False
+    return True
 
 
 def _value_type(data_type: pa.DataType) -> pa.DataType:

@@ -32,7 +32,7 @@ from kartothek_cube import Cube, build_cube, extend_cube
 from kartothek_cube.api.dataset import store_dataframes_as_dataset
 from kartothek_cube.core.expressions.predicates import Clause, matching_values
 from kartothek_cube.spark import register
-from kartothek_cube.spark.datasource.options import Translated, comparable, push, translate
+from kartothek_cube.spark.datasource.options import comparable, push
 from tests.support.thoroughness import some
 
 KINDS = {
@@ -51,7 +51,16 @@ KINDS = {
     "l": pa.list_(pa.int64()),
 }
 NAN = float("nan")
+EXACT, INEXACT = True, False
 MOMENT = dt.datetime(2024, 3, 10, 2, 30)
+
+
+def translate(spark_filter, types, *, cube=False):
+    """The clause that a filter becomes, and whether Spark need not filter again; None without one."""
+    pushed = push([spark_filter], types, cube=cube)
+    assert pushed.rest in ((), (spark_filter,))
+    assert pushed.clauses or pushed.rest
+    return (*pushed.clauses, pushed.rest == ()) if pushed.clauses else None
 
 
 @pytest.mark.parametrize(
@@ -75,30 +84,35 @@ MOMENT = dt.datetime(2024, 3, 10, 2, 30)
 )
 @pytest.mark.parametrize("cube", [True, False])
 def test_what_means_the_same_is_kept(spark_filter, clause, cube):
-    assert translate(spark_filter, KINDS, cube=cube) == Translated(clause, exact=True)
+    assert translate(spark_filter, KINDS, cube=cube) == (clause, EXACT)
 
 
 @pytest.mark.parametrize(
     ("spark_filter", "clause"),
-    [(Not(EqualTo(("i",), 1)), Clause("i", "!=", 1)), (Not(In(("s",), ("a", "b"))), Clause("s", "not in", ("a", "b")))],
+    [
+        (Not(EqualTo(("i",), 1)), Clause("i", "!=", 1)),
+        (Not(In(("s",), ("a", "b"))), Clause("s", "not in", ("a", "b"))),
+        (Not(In(("i",), (1, None))), Clause("i", "not in", (1,))),  # never true for Spark
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("cube", [True, False])
 def test_what_lets_nulls_pass_leaves_files_out_and_is_given_back(spark_filter, clause, cube):
-    assert translate(spark_filter, KINDS, cube=cube) == Translated(clause, exact=False)
+    assert translate(spark_filter, KINDS, cube=cube) == (clause, INEXACT)
 
 
 @pytest.mark.parametrize(
     ("spark_filter", "clause", "exact"),
     [
-        (IsNull(("i",)), Clause("i", "==", None), True),
-        (IsNotNull(("s",)), Clause("s", "!=", None), True),
-        (IsNull(("f",)), Clause("f", "==", None), False),
+        (IsNull(("i",)), Clause("i", "==", None), EXACT),
+        (IsNotNull(("s",)), Clause("s", "!=", None), EXACT),
+        (Not(IsNull(("i",))), Clause("i", "!=", None), EXACT),
+        (IsNull(("f",)), Clause("f", "==", None), INEXACT),
     ],
     ids=str,
 )
 def test_datasets_know_nulls_and_cubes_do_not(spark_filter, clause, exact):
-    assert translate(spark_filter, KINDS) == Translated(clause, exact)
+    assert translate(spark_filter, KINDS) == (clause, exact)
     assert translate(spark_filter, KINDS, cube=True) is None
 
 
@@ -114,9 +128,7 @@ def test_datasets_know_nulls_and_cubes_do_not(spark_filter, clause, exact):
         GreaterThan(("f",), 1.0),  # NaN is greater than everything for Spark
         GreaterThanOrEqual(("f",), 1.0),
         IsNotNull(("f",)),  # NaN is not null for Spark
-        Not(In(("i",), (1, None))),  # never true for Spark
-        Not(EqualNullSafe(("i",), 1)),
-        Not(IsNull(("i",))),
+        Not(EqualNullSafe(("i",), 1)),  # null is another value for Spark
         EqualNullSafe(("i",), None),
         EqualTo(("d",), dt.date(1582, 10, 20)),  # may have been the 10th for Spark
         In(("d",), (dt.date(2024, 1, 1), dt.date(1500, 1, 1))),
@@ -145,18 +157,17 @@ def test_what_means_something_else_is_left_to_spark(spark_filter, cube):
 
 
 def test_decimals_are_compared_in_datasets_and_in_cubes():
-    assert translate(EqualTo(("m",), Decimal("1.50")), KINDS) == Translated(
-        Clause("m", "==", Decimal("1.50")), exact=True
-    )
+    assert translate(EqualTo(("m",), Decimal("1.50")), KINDS) == (Clause("m", "==", Decimal("1.50")), EXACT)
     assert translate(EqualTo(("m",), Decimal("1.50")), KINDS, cube=True) == translate(
         EqualTo(("m",), Decimal("1.50")), KINDS
     )
     # Spark compares numbers of two kinds as doubles.
     assert translate(EqualTo(("m",), 1.5), KINDS) is None
     assert translate(EqualTo(("i",), 1.5), KINDS) is None
-    assert translate(EqualTo(("m",), Decimal(2)), KINDS) == Translated(Clause("m", "==", Decimal(2)), exact=True)
-    assert translate(Not(In(("m",), (Decimal(2), Decimal("1.5")))), KINDS) == Translated(
-        Clause("m", "not in", (Decimal(2), Decimal("1.5"))), exact=False
+    assert translate(EqualTo(("m",), Decimal(2)), KINDS) == (Clause("m", "==", Decimal(2)), EXACT)
+    assert translate(Not(In(("m",), (Decimal(2), Decimal("1.5")))), KINDS) == (
+        Clause("m", "not in", (Decimal(2), Decimal("1.5"))),
+        INEXACT,
     )
 
 
@@ -171,6 +182,12 @@ def test_the_work_is_divided_between_us_and_spark():
     pushed = push(given_, KINDS)
     assert pushed.clauses == (Clause("i", "!=", None), Clause("i", "==", 1), Clause("s", "!=", "a"))
     assert list(pushed.rest) == given_[3:]
+
+
+def test_where_nan_is_left_out_a_comparison_with_it_is_ours():
+    both = [IsNotNull(("f",)), GreaterThan(("f",), 1.0), LessThan(("f",), 2.0)]
+    assert push(both, KINDS).rest == ()
+    assert push(both[:2], KINDS).clauses == ()
 
 
 @pytest.mark.parametrize(
@@ -255,9 +272,10 @@ def test_no_row_that_spark_wants_is_lost_and_exact_means_exact(found, cube):
     translated = translate(spark_filter, {"c": values.type}, cube=cube)
     wanted = np.array([spark_says(spark_filter, v) is True for v in values.to_pylist()], dtype=bool)
     if translated is not None:
-        ours = matching_values(values, translated.clause)
+        clause, exact = translated
+        ours = matching_values(values, clause)
         assert (ours | ~wanted).all()
-        if translated.exact:
+        if exact:
             assert (ours == wanted).all()
 
 

@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 import pytest
 
 from kartothek_cube import connect, scan_dataset
+from kartothek_cube.core.expressions.filters import And, Implied, Or, Unknown, implied_clauses
+from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.engines.arrow_dataset import filter_of, parse_expression
 from kartothek_cube.engines.polars import Conjunct, split_predicate
-from kartothek_cube.engines.pushdown import And, Comparison, Implied, Membership, Or, Unknown, implied_clauses
 from tests.support.commits import UUID, write
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -66,7 +67,7 @@ def test_the_parts_of_a_predicate_keep_their_nan():
 
 def test_a_list_of_bytes_is_a_membership(frame):
     (conjunct,) = split_predicate(pl.col("v2").is_in([b"a", None]))
-    assert conjunct.filter == Membership("v2", (b"a",))
+    assert conjunct.filter == Clause("v2", "in", (b"a",))
     assert values_of_p(frame.filter(pl.col("v2").is_in([b"a", None]))) == ["a"]
 
 
@@ -123,7 +124,7 @@ def test_columns_are_found_in_any_order(frame, engine):  # Polars 1.30 took anot
 
 def test_a_null_among_conjuncts_says_nothing():  # DuckDB 1.2: WHERE v1 >= 1 ORDER BY v1 LIMIT 2
     condition = (pc.field("v1") >= 1) & pc.scalar(None)
-    assert filter_of(condition) == And((Comparison("v1", ">=", 1),))
+    assert filter_of(condition) == And((Clause("v1", ">=", 1),))
 
 
 def test_a_filter_on_a_field_of_a_struct_needs_the_struct():
@@ -133,14 +134,14 @@ def test_a_filter_on_a_field_of_a_struct_needs_the_struct():
     assert connection.sql(f"SELECT x FROM {UUID} WHERE st.b = 2").fetchall() == [(7,)]
     assert connection.sql(f"SELECT st FROM {UUID} WHERE st.x = 2 AND x = 8").fetchall() == [({"x": 2, "b": None},)]
     assert parse_expression((pc.field("st", "b") == 2) & (pc.field("x") > 1)) == (
-        And((Unknown(), Comparison("x", ">", 1))),
+        And((Unknown(), Clause("x", ">", 1))),
         {"st", "x"},
     )
 
 
 def test_joints_are_read_as_one_where_they_are_nested():
     condition = (pc.field("x") > 1) & (pc.field("x") < 9) & (pc.field("y") == 1)
-    assert filter_of(condition) == And((Comparison("x", ">", 1), Comparison("x", "<", 9), Comparison("y", "==", 1)))
+    assert filter_of(condition) == And((Clause("x", ">", 1), Clause("x", "<", 9), Clause("y", "==", 1)))
 
 
 def test_filters_of_any_length_run_as_in_the_engine():
@@ -162,6 +163,6 @@ def test_what_is_too_deep_is_left_to_the_engine():
     assert isinstance(condition, Or)
     assert len(condition.operands) == 2_000
     for _ in range(2_000):
-        condition = And((Comparison("y", ">", 1), Or((condition, Comparison("x", "==", 1)))))
+        condition = And((Clause("y", ">", 1), Or((condition, Clause("x", "==", 1)))))
     schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
     assert implied_clauses([condition], schema, lambda _: True) == [Implied()]
