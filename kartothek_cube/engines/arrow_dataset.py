@@ -49,8 +49,8 @@ def filter_of(expression: pc.Expression) -> Filter:
     Examples
     --------
     >>> import pyarrow.compute as pc
-    >>> filter_of((pc.field("WEEK") > 9) & pc.field("BRAND").is_null())
-    And(operands=(Clause(column='WEEK', op='>', value=9), Clause(column='BRAND', op='==', value=None)))
+    >>> filter_of(pc.field("WEEK").is_null() | (pc.field("WEEK") > 9)).operands
+    (Clause(column='WEEK', op='==', value=None), Clause(column='WEEK', op='>', value=9))
     """
     return parse_expression(expression)[0]
 

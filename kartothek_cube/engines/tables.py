@@ -26,7 +26,7 @@ from kartothek_cube.core.arguments import converter_str_tupleset, did_you_mean, 
 from kartothek_cube.core.dataset.maintain import list_datasets
 from kartothek_cube.core.dataset.read import ScanPlan
 from kartothek_cube.core.display import predicates_text
-from kartothek_cube.core.expressions.conditions import check_values, condition_class
+from kartothek_cube.core.expressions.conditions import check_values, conditions_of
 from kartothek_cube.core.expressions.literals import is_own_kind
 from kartothek_cube.core.expressions.predicates import Clause, columns_of, constants_of, is_null
 from kartothek_cube.core.io.reader import FileRequest, file_rows
@@ -239,8 +239,7 @@ class CubeTable(Table):
         return get_payload_subset({column for columns in whole for column in columns}, self._cube)
 
     def _query(self, payload: Collection[str], clauses: Sequence[Clause]) -> QueryArguments:
-        conditions = [condition_class(clause.op)(clause.column, clause.value) for clause in clauses]
-        return QueryArguments(self._cube, conditions, None, self._dimensions, None, sorted(payload))
+        return QueryArguments(self._cube, conditions_of(clauses), None, self._dimensions, None, sorted(payload))
 
     def accepts(self, clause: Clause) -> bool:
         """Whether a query of the cube takes the clause as a condition."""

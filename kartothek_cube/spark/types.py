@@ -9,7 +9,7 @@ In order:
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any, Literal, TypeAlias
 
@@ -20,8 +20,17 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
-from kartothek_cube.core.expressions.literals import literal, literal_array
-from kartothek_cube.core.expressions.predicates import Clause, Predicates, accepts_null, constants_of, denied, is_null
+from kartothek_cube.core.expressions.literals import literal_array
+from kartothek_cube.core.expressions.predicates import (
+    COMPARE,
+    Clause,
+    Predicates,
+    accepts_null,
+    comparison_in_type,
+    constants_of,
+    denied,
+    is_null,
+)
 from kartothek_cube.errors import InvalidInput, Unsupported
 
 Timestamps: TypeAlias = Literal["refuse", "utc"]
@@ -310,13 +319,6 @@ def to_spark(table: pa.Table, schema: pa.Schema, context: str = "the result") ->
 # --- predicates as conditions of Spark ------------------------------------------------------------
 
 
-_COMPARE: Mapping[str, Callable[[Column, Column], Column]] = {
-    "==": operator.eq,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 # The days that Java's calendar leaves out, and in some zone those around them: 1582-10-04 to 15.
 # Spark would look for other days in files, but not for other numbers.
 _GAP = range(-141_438, -141_426)
@@ -383,17 +385,14 @@ def _matches(clause: Clause, data_type: pa.DataType) -> Column:
         return missing
     if pt.is_null(data_type):
         return F.lit(False)
-    place = literal(clause.value, data_type)
-    if place.floor is None:
-        return ~missing if clause.op in (">", ">=") else F.lit(False)
-    if not place.exact and clause.op == "==":
-        return F.lit(False)
-    # As in `core.expressions.predicates`: the greatest value below the constant stands in.
-    op = clause.op if place.exact else "<=" if clause.op in ("<", "<=") else ">"
+    placed = comparison_in_type(clause, data_type)
+    if isinstance(placed, bool):
+        return ~missing if placed else F.lit(False)
+    op, bound = placed
     if is_floating:
-        return _compared(column, op, place.floor)
-    subject, [value] = _operands(column, [place.floor])
-    return _COMPARE[op](subject, value)
+        return _compared(column, op, bound)
+    subject, [value] = _operands(column, [bound])
+    return _compare(op, subject, value)
 
 
 def _operands(column: Column, values: Iterable[pa.Scalar]) -> tuple[Column, list[Column]]:
@@ -410,6 +409,11 @@ def _operands(column: Column, values: Iterable[pa.Scalar]) -> tuple[Column, list
     return column, [constant(value) for value in values]
 
 
+def _compare(op: str, left: Column, right: Column) -> Column:
+    compared: Column = COMPARE[op](left, right)
+    return compared
+
+
 def _compared(column: Column, op: str, value: pa.Scalar) -> Column:
     """A comparison of floats."""
     if value.as_py() == 0.0:
@@ -417,7 +421,7 @@ def _compared(column: Column, op: str, value: pa.Scalar) -> Column:
         low, high = F.lit(-0.0), F.lit(0.0)
         if op == "==":
             return (column >= low) & (column <= high)
-        return _COMPARE[op](column, low if op in (">", ">=") else high) & ~F.isnan(column)
+        return _compare(op, column, low if op in (">", ">=") else high) & ~F.isnan(column)
     # NaN is the greatest number for Spark.
-    found = _COMPARE[op](column, constant(value))
+    found = _compare(op, column, constant(value))
     return found & ~F.isnan(column) if op in (">", ">=") else found

@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from decimal import Decimal
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Never
 
 import numpy as np
@@ -34,7 +33,7 @@ from kartothek_cube.core.arguments import (
 )
 from kartothek_cube.core.arrow.pandas import arrow_array
 from kartothek_cube.core.expressions.literals import check_literal, without_arrow
-from kartothek_cube.core.expressions.predicates import Clause, constants_of, is_null, matching_rows
+from kartothek_cube.core.expressions.predicates import LISTS, Clause, constants_of, is_null, matching_rows
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 if TYPE_CHECKING:
@@ -488,11 +487,10 @@ class SimpleCondition(Condition):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "value", without_arrow(self.value))
-        self._check_value()
-
-    def _check_value(self) -> None:
-        check_values(self.column, (self.value,))
+        value = without_arrow(self.value)
+        constants = tuple(map(without_arrow, converter_tuple(value))) if self.OP in LISTS else (value,)
+        check_values(self.column, constants)
+        object.__setattr__(self, "value", constants if self.OP in LISTS else value)
 
     @property
     def active(self) -> bool:
@@ -599,7 +597,6 @@ class Conjunction(Restriction):
         """
         if not isinstance(array, list):
             raise InvalidType(f"jsonarray must be a list, got {type(array).__name__}")
-        import_module(_CONCRETE)
         conditions = []
         for item in array:
             if not isinstance(item, dict):
@@ -756,26 +753,13 @@ def conjunction_of(conditions: IntoConditions, types: Mapping[str, pa.DataType])
     return conditions if isinstance(conditions, Conjunction) else Conjunction(conditions)
 
 
-# --- the concrete classes -------------------------------------------------------------------------
-
-# Filled by `register`: the concrete classes are in a module that imports this one. It is loaded by
-# whoever writes a condition, and by the text and JSON forms.
-_CONCRETE = "kartothek_cube.core.expressions.conditions"
-_BY_NAME: dict[str, type[Condition]] = {}
-_BY_OPERATOR: dict[str, type[SimpleCondition]] = {}
-
-
-def register(*classes: type[Condition]) -> None:
-    """Add concrete classes to the text and JSON forms."""
-    for cls in classes:
-        _BY_NAME[cls.__name__] = cls
-        if issubclass(cls, SimpleCondition):
-            _BY_OPERATOR[cls.OP] = cls
+def conditions_of(clauses: Iterable[Clause]) -> Conjunction:
+    """Comparisons with constants as conditions."""
+    return Conjunction(condition_class(clause.op)(clause.column, clause.value) for clause in clauses)
 
 
 def condition_class(op: str) -> type[SimpleCondition]:
     """The condition class of an operator."""
-    import_module(_CONCRETE)
     if op not in _BY_OPERATOR:
         raise InvalidInput(f"Unknown operator {op!r} in a condition, use one of {', '.join(_BY_OPERATOR)}")
     return _BY_OPERATOR[op]
@@ -874,9 +858,6 @@ class IsInCondition(SimpleCondition):
     __slots__ = ()
     OP: ClassVar[str] = "in"
 
-    def _check_value(self) -> None:
-        object.__setattr__(self, "value", _constants(self.column, self.value))
-
 
 class IsNotInCondition(SimpleCondition):
     """``C(column).isnotin(value)``: ``!=`` for each of the values, which are kept as a tuple.
@@ -889,15 +870,6 @@ class IsNotInCondition(SimpleCondition):
 
     __slots__ = ()
     OP: ClassVar[str] = "not in"
-
-    def _check_value(self) -> None:
-        object.__setattr__(self, "value", _constants(self.column, self.value))
-
-
-def _constants(column: str, value: object) -> tuple[Any, ...]:
-    constants = tuple(map(without_arrow, converter_tuple(value)))
-    check_values(column, constants)
-    return constants
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -937,17 +909,21 @@ class InIntervalCondition(Condition):
         return f"{self.column}.in_interval({self.start}, {self.stop})"
 
 
-register(
-    EqualityCondition,
-    InequalityCondition,
-    LessThanCondition,
-    LessEqualCondition,
-    GreaterThanCondition,
-    GreaterEqualCondition,
-    IsInCondition,
-    IsNotInCondition,
-    InIntervalCondition,
-)
+_BY_OPERATOR: dict[str, type[SimpleCondition]] = {
+    cls.OP: cls
+    for cls in (
+        EqualityCondition,
+        InequalityCondition,
+        LessThanCondition,
+        LessEqualCondition,
+        GreaterThanCondition,
+        GreaterEqualCondition,
+        IsInCondition,
+        IsNotInCondition,
+    )
+}
+_BY_NAME: dict[str, type[Condition]] = {cls.__name__: cls for cls in _BY_OPERATOR.values()}
+_BY_NAME[InIntervalCondition.__name__] = InIntervalCondition
 
 
 @dataclass(frozen=True, eq=False)

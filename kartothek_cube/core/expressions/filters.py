@@ -123,8 +123,7 @@ def implied_clauses(filters: Sequence[Filter], schema: pa.Schema, accepts: Accep
     """
     try:
         split = [conjuncts_of(condition) for condition in filters]
-        without_nan = frozenset(c.column for c in chain.from_iterable(split) if _excludes_nan(c))
-        translator = _Translator(schema, accepts, without_nan)
+        translator = _Translator(schema, accepts, frozenset(_columns_without_nan(chain.from_iterable(split))))
         return [_all_of([translator.implied(conjunct) for conjunct in conjuncts]) for conjuncts in split]
     except RecursionError:  # nothing is known of what is too deep
         return [NOTHING] * len(filters)
@@ -134,9 +133,10 @@ def _all_of(implied: Sequence[Implied]) -> Implied:
     return Implied(tuple(chain.from_iterable(i.clauses for i in implied)), all(i.exact for i in implied))
 
 
-def _excludes_nan(condition: Filter) -> bool:
-    """Whether NaN cannot satisfy the filter, whatever else is asked of the column."""
-    return isinstance(condition, Clause) and condition.op in (*_POINTS, *_UPPER) and condition.value is not None
+def _columns_without_nan(conjuncts: Iterable[Filter]) -> set[str]:
+    """Columns in which NaN cannot satisfy all the conjuncts, whatever the others say."""
+    clauses = (c for c in conjuncts if isinstance(c, Clause))
+    return {c.column for c in clauses if c.op in (*_POINTS, *_UPPER) and c.value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "in", "not in", "is distinct from")
 # Operators that are true exactly where another one is false, also for nulls.
 _NEGATIONS = {"!=": "==", "is distinct from": "==", "not in": "in"}
-_LISTS = ("in", "not in")
+LISTS = ("in", "not in")
 _ORDERS = ("<", "<=", ">", ">=")
 
 
@@ -150,7 +150,7 @@ def _parse_clause(context: str, clause: object) -> Clause:
         raise Unsupported(
             f"{context}: the operator {op!r} on column {column!r} is not supported, use one of {', '.join(OPERATORS)}."
         )
-    column, parse = column_name(column), _parse_list if op in _LISTS else _parse_constant
+    column, parse = column_name(column), _parse_list if op in LISTS else _parse_constant
     parsed = Clause(column, op, parse(context, column, op, value))
     if any(isinstance(v, bytes) and b"\0" in v for v in constants_of(parsed)):
         raise Unsupported(
@@ -197,7 +197,7 @@ def constants_of(clause: Clause) -> Sequence[Any]:
     >>> constants_of(Clause("WEEK", "<", 10)), constants_of(Clause("WEEK", "in", (10, 11)))
     ((10,), (10, 11))
     """
-    return clause.value if clause.op in _LISTS else (clause.value,)
+    return clause.value if clause.op in LISTS else (clause.value,)
 
 
 def denied(clause: Clause) -> Clause | None:
@@ -269,8 +269,8 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 # To find out that fewer values are sorted takes longer than to hash them.
 _SEARCHED = 16_384
-_COMPARE_NUMBERS: dict[str, Any] = {"==": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
-_COMPARE = {"==": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
+COMPARE: dict[str, Any] = {"==": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
+_COMPARE_IN_ARROW = {"==": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 
 
 @dataclass(frozen=True)
@@ -382,24 +382,38 @@ def _to_numpy(mask: pa.Array | pa.ChunkedArray) -> Mask:
 def _compare(op: str, values: pa.Array | pa.ChunkedArray, literal: pa.Scalar) -> Mask:
     if pa.types.is_int64(values.type) and not values.null_count:
         # Arrow's result has bits, of which it takes longer to make booleans than to compare.
-        mask: Mask = _COMPARE_NUMBERS[op](values.to_numpy(), literal.as_py())
+        mask: Mask = COMPARE[op](values.to_numpy(), literal.as_py())
         return mask
     # Arrow compares a null to null.
-    return _to_numpy(pc.fill_null(_COMPARE[op](values, literal), False))
+    return _to_numpy(pc.fill_null(_COMPARE_IN_ARROW[op](values, literal), False))
+
+
+def comparison_in_type(clause: Clause, data_type: pa.DataType) -> tuple[str, pa.Scalar] | bool:
+    """Operator and constant of ``== < <= > >=`` for values of a type, or the truth for all values.
+
+    If no value of the type equals the constant, the greatest value below it stands in.
+
+    Examples
+    --------
+    >>> comparison_in_type(Clause("WEEK", "<", 2.5), pa.int64())
+    ('<=', <pyarrow.Int64Scalar: 2>)
+    >>> comparison_in_type(Clause("WEEK", "==", 2.5), pa.int64())
+    False
+    """
+    place = literal(clause.value, data_type)
+    if place.floor is None:
+        return clause.op in (">", ">=")
+    if place.exact:
+        return clause.op, place.floor
+    return clause.op != "==" and ("<=" if clause.op in ("<", "<=") else ">", place.floor)
 
 
 def _compared(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
     """The operators ``== < <= > >=``."""
-    # If no value of the type equals the constant, the greatest value below it stands in: x < 2.5 is
-    # x <= 2 for integers.
-    place = literal(clause.value, values.type)
-    if place.floor is None:
-        return ~_to_numpy(_nulls(values)) if clause.op in (">", ">=") else np.zeros(len(values), dtype=bool)
-    if place.exact:
-        return _compare(clause.op, values, place.floor)
-    if clause.op == "==":
-        return np.zeros(len(values), dtype=bool)
-    return _compare("<=" if clause.op in ("<", "<=") else ">", values, place.floor)
+    placed = comparison_in_type(clause, values.type)
+    if isinstance(placed, bool):
+        return ~_to_numpy(_nulls(values)) if placed else np.zeros(len(values), dtype=bool)
+    return _compare(placed[0], values, placed[1])
 
 
 def _constants_as(clause: Clause, data_type: pa.DataType) -> pa.Array:

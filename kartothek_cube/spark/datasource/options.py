@@ -460,7 +460,7 @@ def filter_of(given: SparkFilter, schema: pa.Schema) -> Filter:
     [column] = path
     if isinstance(given, (IsNull, IsNotNull)):
         return Clause(column, "==" if isinstance(given, IsNull) else "!=", None)
-    op, value = _COMPARISONS.get(type(given)), getattr(given, "value", None)
+    op, value = _COMPARISONS.get(type(given)), getattr(given, "value", ())
     # A null in a list equals nothing.
     values = [v for v in value if v is not None] if isinstance(given, In) else [value]
     if op is None or any(map(is_null, values)):

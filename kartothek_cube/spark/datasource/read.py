@@ -30,7 +30,7 @@ from kartothek_cube.core.arguments import join_names
 from kartothek_cube.core.dataset.history import history
 from kartothek_cube.core.dataset.read import plan_table_scan
 from kartothek_cube.core.dataset.reference import DatasetRef, dataset_ref
-from kartothek_cube.core.expressions.conditions import Conjunction, condition_class, conditions_in
+from kartothek_cube.core.expressions.conditions import conditions_in, conditions_of
 from kartothek_cube.core.expressions.predicates import Clause, Predicates, parse_predicates
 from kartothek_cube.core.io.reader import FileRequest
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
@@ -149,7 +149,7 @@ class CubeView:
     def items(self, columns: Sequence[str], clauses: Sequence[Clause]) -> Sequence[Item]:
         """The aligned partitions of the cube that may hold rows."""
         keys = {*self.cube.dimension_columns, *self.cube.partition_columns}
-        conditions = Conjunction([condition_class(c.op)(c.column, c.value) for c in clauses])
+        conditions = conditions_of(clauses)
         payload = [c for c in self.schema(columns).names if c not in keys]
         return plan_cube_query(self.cube, self.store, conditions, dict(self.datasets), payload_columns=payload).slices
 

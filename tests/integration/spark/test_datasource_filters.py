@@ -56,7 +56,7 @@ MOMENT = dt.datetime(2024, 3, 10, 2, 30)
 
 
 def translate(spark_filter, types, *, cube=False):
-    """The clause that a filter becomes, and whether Spark need not filter again; None without one."""
+    """The clause of a filter, and whether Spark need not filter again; None without one."""
     pushed = push([spark_filter], types, cube=cube)
     assert pushed.rest in ((), (spark_filter,))
     assert pushed.clauses or pushed.rest
