@@ -412,19 +412,16 @@ def _states_of_commit(store: Store, newest: Mapping[str, Snapshot], commit: str)
     """The datasets that have a commit, as it left them."""
 
     def in_chain(snapshot: Snapshot) -> PastState | None:
-        matching = [c for c in snapshot.chain if is_wanted(c.id, c.time, c.cube, commit)]
-        if not matching or snapshot.has_foreign_commit:
-            return None
-        last = matching[-1]
-        return PastState(last.id, last.parent, last.time, last.cube, snapshot.document, None)
+        matching = [c for c in snapshot.chain if is_wanted(c, commit)]
+        return PastState(matching[-1], snapshot.document) if matching and not snapshot.has_foreign_commit else None
 
     def in_history(name: str) -> PastState | None:
-        return next((s for s in states(store, newest[name]) if is_wanted(s.commit, s.time, s.cube, commit)), None)
+        return next((s for s in states(store, newest[name]) if is_wanted(s.last, commit)), None)
 
     past = {name: state for name, snapshot in newest.items() if (state := in_chain(snapshot)) is not None}
     # A chain holds the last few commits. Where it is too short to tell, the history is searched,
     # which takes requests: only of the datasets that took part, if another dataset names these.
-    writes = [state.cube for state in past.values() if state.cube is not None and state.cube.id == commit]
+    writes = [s.last.cube for s in past.values() if s.last and s.last.cube and s.last.cube.id == commit]
     parts = {uuid for write in writes for uuid in write.datasets}
     rest = [name for name, snapshot in newest.items() if name not in past and (not past or snapshot.uuid in parts)]
     searched = zip(rest, map_in_threads(in_history, rest, store=store), strict=True)

@@ -410,7 +410,7 @@ def _partition_columns(seed: str, snapshot: Snapshot) -> Any:
 # --- the writes of the past -----------------------------------------------------------------------
 
 
-C = TypeVar("C", Commit, PastCommit)
+C = TypeVar("C", bound=Commit)
 
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
@@ -441,7 +441,7 @@ class PastWrite:
     kept: bool
 
 
-def write_id(commit: Commit | PastCommit) -> str:
+def write_id(commit: Commit) -> str:
     """The id of the write to a cube that a commit is a part of, or its own."""
     return commit.id if commit.cube is None else commit.cube.id
 

@@ -295,7 +295,7 @@ def plan_undo(store: Store, newest: Snapshot, commit: str | None) -> UndoPlan:
             # A commit may have touched the dataset only so that a write to its cube became visible.
             is_meant = state.entry is None or not changes_nothing(state, state.entry)
         else:
-            is_meant = state.commit is not None and is_wanted(state.commit, None, state.cube, commit)
+            is_meant = is_wanted(state.last, commit)
         if state.commit is not None and is_meant:
             plan = _plan_of(store, newest, state, older, tuple(later))
             check_undoable(plan)

@@ -106,7 +106,8 @@ def entry_of(
     parent = None if base.has_foreign_commit else base.chain[-1].id
     metadata = {k: v for k, v in base.document.metadata.items() if k not in (COMMITS_KEY, STATISTICS_KEY)}
     metadata[SCHEMA_KEY] = embedded_schemas(base.schemas)
-    before = DocumentHeader(base.partition_keys, base.document.indices, metadata, base.document.partitions is not None)
+    is_explicit = base.document.partitions is not None
+    before = DocumentHeader(base.partition_keys, dict(base.document.indices), metadata, is_explicit)
     return HistoryEntry(commit, parent, time, added, base.partitions.take(positions), pa.array(positions), before, cube)
 
 
@@ -190,13 +191,6 @@ def _inserted_order(kept: int, entry: HistoryEntry, uuid: str) -> IntArray:
 # --- bytes ----------------------------------------------------------------------------------------
 
 
-class _Header(msgspec.Struct):
-    partition_keys: list[str]
-    indices: dict[str, Any]
-    metadata: dict[str, Any]
-    explicit: bool = True
-
-
 class _Entry(msgspec.Struct):
     version: int
     commit: str
@@ -206,16 +200,13 @@ class _Entry(msgspec.Struct):
     labels: list[str]
     files: dict[str, list[str | None]]
     positions: list[int]
-    before: _Header | None = None
+    before: DocumentHeader | None = None
     cube: tuple[str, list[str]] | None = None
     data_change: bool = True
 
 
 def encode_entry(entry: HistoryEntry) -> bytes:
     """The bytes of an entry: JSON, compressed."""
-    before, header = entry.before, None
-    if before is not None:
-        header = _Header(list(before.partition_keys), dict(before.indices), dict(before.metadata), before.explicit)
     plain = _Entry(
         _VERSION,
         entry.commit,
@@ -225,7 +216,7 @@ def encode_entry(entry: HistoryEntry) -> bytes:
         entry.removed.labels.to_pylist(),
         {table: keys.to_pylist() for table, keys in entry.removed.files.items()},
         entry.positions.to_pylist(),
-        header,
+        entry.before,
         None if entry.cube is None else (entry.cube.id, list(entry.cube.datasets)),
         entry.data_change,
     )
@@ -249,9 +240,6 @@ def decode_entry(data: bytes, key: str) -> HistoryEntry:
         raise CorruptDocument(f"The history entry {key} is of another version, or contradicts itself.")
     files = {table: pa.array(keys, type=pa.string()) for table, keys in plain.files.items()}
     removed = PartitionColumns(pa.array(plain.labels, type=pa.string()), files)
-    before, header = plain.before, None
-    if before is not None:
-        header = DocumentHeader(tuple(before.partition_keys), before.indices, before.metadata, before.explicit)
     return HistoryEntry(
         plain.commit,
         plain.parent,
@@ -259,7 +247,7 @@ def decode_entry(data: bytes, key: str) -> HistoryEntry:
         pa.array(plain.added, type=pa.string()),
         removed,
         pa.array(plain.positions, type=pa.int64()),
-        header,
+        plain.before,
         None if plain.cube is None else CubeCommit(plain.cube[0], tuple(plain.cube[1])),
         plain.data_change,
     )

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, Commit, CubeCommit, fingerprint
+from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, Commit, fingerprint
 from kartothek_cube.core.metadata.document import OWN_PREFIX, STATE_KEYS, Document
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, document_before_all
 from kartothek_cube.core.metadata.naming import new_id
@@ -172,16 +172,23 @@ _READ_AHEAD = 16
 class PastState:
     """A dataset as it was after one commit.
 
-    ``commit`` and ``time`` are None if a foreign writer came last; ``parent`` is None also for the
-    first commit. ``entry`` has the difference from the state before; None if it is not kept.
+    ``last`` is the commit, None if a foreign writer came last. ``entry`` has the difference from
+    the state before; None if it is not kept.
     """
 
-    commit: str | None
-    parent: str | None
-    time: datetime | None
-    cube: CubeCommit | None
+    last: Commit | None
     document: Document
-    entry: HistoryEntry | None
+    entry: HistoryEntry | None = None
+
+    @property
+    def commit(self) -> str | None:
+        """The id of the commit."""
+        return None if self.last is None else self.last.id
+
+    @property
+    def time(self) -> datetime | None:
+        """The time of the commit."""
+        return None if self.last is None else self.last.time
 
 
 def check_as_of(as_of: object, argument: str = "as_of") -> AsOf | None:
@@ -305,15 +312,15 @@ def _snapshots(
             rest.append(as_of)
     if found.keys() >= set(targets):
         return [found[as_of] for as_of in targets]
-    oldest, entries = PastState(None, None, None, None, newest.document, None), list[HistoryEntry]()
+    oldest, entries = PastState(None, newest.document), list[HistoryEntry]()
     for age, (commit, entry) in enumerate(() if newest.has_foreign_commit else _walk(store, newest, rest)):
         for as_of in rest:
-            if as_of not in found and is_wanted(commit.id, commit.time, commit.cube, as_of):
+            if as_of not in found and is_wanted(commit, as_of):
                 snapshot = _older(store, newest, commit, entries) if age else newest
                 found[as_of] = ResolvedState(snapshot, age, commit.time)
         if found.keys() >= set(targets):
             return [found[as_of] for as_of in targets]
-        oldest = PastState(commit.id, commit.parent, commit.time, commit.cube, newest.document, entry)
+        oldest = PastState(commit, newest.document, entry)
         if entry is not None:
             entries.append(entry)
     lost = [as_of for as_of in rest if isinstance(as_of, str) and as_of not in found]
@@ -345,15 +352,16 @@ def _is_newest(newest: Snapshot, as_of: AsOf) -> bool:
     if newest.has_foreign_commit:
         # A foreign writer leaves no time: the newest state is certain for moments from now on only.
         return isinstance(as_of, datetime) and as_of >= datetime.now(UTC)
-    last = newest.chain[-1]
-    return is_wanted(last.id, last.time, last.cube, as_of)
+    return is_wanted(newest.chain[-1], as_of)
 
 
-def is_wanted(commit: str | None, time: datetime | None, cube: CubeCommit | None, as_of: AsOf) -> bool:
+def is_wanted(commit: Commit | None, as_of: AsOf) -> bool:
     """Whether ``as_of`` names a commit; of several, from the newest back, the first one counts."""
+    if commit is None:
+        return False
     if isinstance(as_of, datetime):
-        return time is not None and time <= as_of
-    return as_of in (commit, None if cube is None else cube.id)
+        return commit.time is not None and commit.time <= as_of
+    return as_of in (commit.id, None if commit.cube is None else commit.cube.id)
 
 
 def known_since(newest: Snapshot, oldest: PastState) -> str:
@@ -380,7 +388,7 @@ def foreign_commits(store: Store, datasets: Iterable[Snapshot]) -> str:
     """
 
     def found(newest: Snapshot) -> str:
-        oldest = PastState(None, None, None, None, newest.document, None)
+        oldest = PastState(None, newest.document)
         with suppress(CorruptDocument):
             for state in states(store, newest):
                 oldest = state
@@ -403,13 +411,13 @@ def states(store: Store, newest: Snapshot) -> Iterator[PastState]:
     """
     document = replace(newest.document, partitions=newest.partitions)
     if newest.has_foreign_commit:
-        yield PastState(None, None, None, None, document, None)
+        yield PastState(None, document)
         return
     later: HistoryEntry | None = None
     for commit, entry in _walk(store, newest):
         if later is not None:
             document = _before(document, commit, [later])
-        yield PastState(commit.id, commit.parent, commit.time, commit.cube, document, entry)
+        yield PastState(commit, document, entry)
         later = entry
 
 
@@ -488,7 +496,7 @@ def _entries(
 def _age(newest: Snapshot, as_of: AsOf) -> int | None:
     """The number of commits since, None where the chain does not tell."""
     commits = enumerate(reversed(newest.chain))
-    return next((age for age, c in commits if is_wanted(c.id, c.time, c.cube, as_of)), None)
+    return next((age for age, c in commits if is_wanted(c, as_of)), None)
 
 
 def older_snapshot(store: Store, newest: Snapshot, document: Document, commit: str | None) -> Snapshot:
@@ -501,17 +509,11 @@ def older_snapshot(store: Store, newest: Snapshot, document: Document, commit: s
 
 
 @dataclass(frozen=True, slots=True)
-class PastCommit:
-    """What is known of one commit of a dataset.
+class PastCommit(Commit):
+    """A commit, and what history knows of it.
 
     Attributes
     ----------
-    id, parent : str, str | None
-        The commit, and the one before.
-    time : datetime | None
-        The time of the commit in UTC, by the writer's clock.
-    cube : CubeCommit | None
-        The write to a cube that the commit is a part of.
     added, removed : int | None
         Numbers of partitions; None once history has expired.
     kept : bool
@@ -522,10 +524,6 @@ class PastCommit:
         Whether the commit is known to have changed nothing.
     """
 
-    id: str
-    parent: str | None
-    time: datetime | None
-    cube: CubeCommit | None
     added: int | None = None
     removed: int | None = None
     kept: bool = False
@@ -539,22 +537,25 @@ def past_commits(store: Store, newest: Snapshot) -> list[PastCommit]:
     # History ends at the first entry that cannot be read.
     with suppress(CorruptDocument):
         for state in states(store, newest):
-            if state.commit is None:
-                continue
-            commit = PastCommit(state.commit, state.parent, state.time, state.cube, kept=True)
-            entry = state.entry
-            if entry is not None:
-                commit = replace(
-                    commit,
-                    added=len(entry.added),
-                    removed=len(entry.removed),
-                    creates=entry.before is None,
-                    is_empty=changes_nothing(state, entry),
-                )
-            found[commit.id] = commit
+            if state.last is not None:
+                found[state.last.id] = _past_commit(state.last, state)
     # The document's chain of commits reaches further back than the history entries.
-    older = (c for c in reversed(newest.chain) if c.id not in found)
-    return [*found.values(), *(PastCommit(c.id, c.parent, c.time, c.cube) for c in older)]
+    older = (_past_commit(commit, None) for commit in reversed(newest.chain) if commit.id not in found)
+    return [*found.values(), *older]
+
+
+def _past_commit(commit: Commit, state: PastState | None) -> PastCommit:
+    """A commit with what its state tells, if history has it."""
+    past = PastCommit(commit.id, commit.parent, commit.fingerprint, commit.time, commit.cube, kept=state is not None)
+    if state is None or (entry := state.entry) is None:
+        return past
+    return replace(
+        past,
+        added=len(entry.added),
+        removed=len(entry.removed),
+        creates=entry.before is None,
+        is_empty=changes_nothing(state, entry),
+    )
 
 
 def changes_nothing(state: PastState, entry: HistoryEntry) -> bool:

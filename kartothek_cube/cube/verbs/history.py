@@ -26,7 +26,6 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import check_change_type
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import (
-    PastCommit,
     PlannedTag,
     check_pinned,
     find_tag,
@@ -261,7 +260,7 @@ def _datasets_of_write(
 ) -> tuple[str, list[str]]:
     """The id of a write, and the datasets that may have it."""
     chains = {name: snapshot.chain[::-1] for name, snapshot in members.items()}
-    found: list[tuple[str, Commit | PastCommit]]
+    found: list[tuple[str, Commit]]
     if commit is None:
         found = list(next(writes_in_order(chains), {}).items())
     else:

@@ -394,7 +394,7 @@ def _starting_commit(store: Store, newest: Snapshot, options: SourceOptions) -> 
     for state in states(store, newest):
         oldest = state
         if moment is None:
-            is_known = is_wanted(state.commit, state.time, state.cube, wanted)
+            is_known = is_wanted(state.last, wanted)
             found = state
         elif state.time is None or state.time < moment:
             is_known = True

@@ -18,7 +18,7 @@ def at(minute):
 
 def commit(name, minute, write=None, datasets=BOTH, **more):
     cube = None if write is None else CubeCommit(write, datasets)
-    return PastCommit(name, None, at(minute), cube, **{"added": 1, "removed": 0, "kept": True, **more})
+    return PastCommit(name, None, "", at(minute), cube, **{"added": 1, "removed": 0, "kept": True, **more})
 
 
 def order(**chains):
@@ -81,7 +81,7 @@ def test_a_dataset_that_was_only_touched_is_not_named():
     for datasets in (BOTH, ("cube++e",)):
         cube = CubeCommit("w", datasets)
         for is_empty in (True, False) if datasets is not BOTH else (True,):
-            seed = PastCommit("s2", None, at(30), cube, 0, 0, kept=True, is_empty=is_empty)
+            seed = PastCommit("s2", None, "", at(30), cube, 0, 0, kept=True, is_empty=is_empty)
             [write] = writes(seed=[seed], e=[commit("e2", 29, "w", datasets)])
             assert (write.datasets, write.added) == (("e",), 1)
     [write] = writes(seed=[touched], e=[commit("e2", 29, "w", is_empty=True)])
