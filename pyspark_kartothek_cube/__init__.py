@@ -6,6 +6,6 @@ error in it would break the data sources of all others.
 
 from __future__ import annotations
 
-from kartothek_cube.spark.datasource.source import KartothekCubeSource as DefaultSource
+from kartothek_cube.spark.datasource import KartothekCubeSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -284,7 +284,7 @@ def test_a_reading_task_of_spark_loads_neither_planning_of_cubes_nor_commits(tas
 def test_the_module_that_spark_finds_by_its_name_holds_the_data_source():
     pytest.importorskip("pyspark", reason="not installed: pyspark")
     found = importlib.import_module("pyspark_kartothek_cube")
-    assert found.DefaultSource is importlib.import_module("kartothek_cube.spark.datasource.source").KartothekCubeSource
+    assert found.DefaultSource is importlib.import_module("kartothek_cube.spark.datasource").KartothekCubeSource
     # Whoever uses another data source of Python loads it, too.
     assert modules_after("import pyspark_kartothek_cube") & (WITHOUT | {"pyarrow.dataset"}) - {"pyspark"} == set()
 

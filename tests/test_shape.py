@@ -99,12 +99,10 @@ DOORS = {
     "__main__",
     "cli.__main__",
     "cli.app",
-    "cli.demo_data",
     "cli.prompt",
     "cube.verbs.write",
     "spark",
     "spark.datasource",
-    "spark.datasource.source",
     "testing",
     "testing.driver",
 }

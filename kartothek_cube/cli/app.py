@@ -56,12 +56,11 @@ _MODULES = {
     for module, commands in {
         "copy": "copy delete forget rename",
         "history": "changes history tag undo",
-        "maintain": "cleanup compact index",
+        "maintain": "check_migration cleanup compact index verify",
         "query": "query sql",
         "rows": "delete_rows merge",
         "show": "explain files info report stats",
         "start": "demo doctor",
-        "verify": "check_migration verify",
     }.items()
     for command in commands.split()
 }

@@ -27,12 +27,21 @@ from kartothek_cube.cli.context import (
     whole_commit,
     working,
 )
-from kartothek_cube.cli.export import first_rows, kind_of, show_written, sink_of, write_output
 from kartothek_cube.cli.options import as_of as as_of_option
 from kartothek_cube.cli.options import columns as columns_option
 from kartothek_cube.cli.options import conditions_of, cube_command, dry_run, payload_of, yes
 from kartothek_cube.cli.options import where as where_option
-from kartothek_cube.cli.output import bold, confirm, show, table
+from kartothek_cube.cli.output import (
+    bold,
+    confirm,
+    first_rows,
+    kind_of,
+    show,
+    show_written,
+    sink_of,
+    table,
+    write_output,
+)
 from kartothek_cube.errors import one_line
 
 if TYPE_CHECKING:

@@ -33,14 +33,13 @@ from kartothek_cube.cli.context import (
     whole_commit,
     working,
 )
-from kartothek_cube.cli.export import kind_of, place_of, show_written, sink_of, write_output
 from kartothek_cube.cli.options import (
     ALL,
     cube_command,
     payload_names,
     question,
 )
-from kartothek_cube.cli.output import echo, red
+from kartothek_cube.cli.output import echo, kind_of, place_of, red, show_written, sink_of, write_output
 from kartothek_cube.core.arguments import did_you_mean
 from kartothek_cube.errors import DatasetNotFound, one_line
 
@@ -86,7 +85,7 @@ def query_command(
     if not (where or limit is not None or session.json) and (columns, by, as_of, output) == (None, None, None, None):
         query_rounds(session)
         return
-    from kartothek_cube.cli.export import Question, query_once
+    from kartothek_cube.cli.output import Question, query_once
 
     query_once(session, Question(where, columns, by, as_of, limit), "-" if output is None else output)
 

@@ -22,9 +22,8 @@ from kartothek_cube.cli.context import (
     whole_commit,
     working,
 )
-from kartothek_cube.cli.export import place_of, write_page
 from kartothek_cube.cli.options import conditions_of, cube_command, patterns, plan_of, question, select_names, where
-from kartothek_cube.cli.output import bold, document, figure, section, show, size
+from kartothek_cube.cli.output import bold, document, figure, place_of, section, show, size, write_page
 from kartothek_cube.core.arguments import pluralize
 
 

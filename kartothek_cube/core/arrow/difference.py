@@ -1,14 +1,16 @@
 """The difference of two sets of rows: which rows came, went, or replaced each other. Pure.
 
-Null equals null, NaN equals NaN, null is not NaN. Equal rows cancel one by one.
+Null equals null, NaN equals NaN, null is not NaN. Equal rows cancel one by one. At the end,
+hashes of rows, which tell whether two bags of rows are equal.
 """
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from decimal import Context
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -27,6 +29,7 @@ from kartothek_cube.core.arrow.keys import (
     stable_order,
     take_rows,
 )
+from kartothek_cube.core.arrow.types import normal_type, stored_type
 
 CHANGE_TYPE = "_change_type"
 _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE = CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
@@ -287,11 +290,7 @@ class DifferenceBuffer:
     def _numbers(self, rows: pa.Table) -> Hashes:
         """A well-mixed hash of each row's key."""
         columns = _comparable(rows.select(list(self._schema.names if self._on is None else self._on)))
-        hashes = np.zeros(rows.num_rows, dtype=np.uint64)
-        for column in columns.columns:
-            hashes = hashes * np.uint64(31) + _hashes(column)
-        # The high bits of a product depend on all bits of its factors.
-        return hashes * np.uint64(0x9E3779B97F4A7C15)
+        return row_hashes(columns, columns.column_names)
 
     def differences(self) -> Iterator[Difference]:
         """The differences of all rows, a few at a time."""
@@ -334,25 +333,109 @@ class DifferenceBuffer:
         return pa.concat_tables([self._schema.empty_table(), *tables])
 
 
-def _hashes(column: pa.ChunkedArray) -> Hashes:
-    """A number for each value, the same for equal values in any table."""
-    data_type = column.type
-    if pt.is_floating(data_type):
-        # The sum makes -0.0 the 0.0 that it equals.
-        numbers = pc.fill_null(pc.add(column.cast(pa.float64()), 0.0), 0.0).to_numpy()
-        bits: Hashes = numbers.view(np.uint64)
-        return bits
-    hashes: Hashes
-    if pt.is_integer(data_type):
-        hashes = pc.fill_null(column, 0).to_numpy().astype(np.uint64)
+# --- hashes of rows -------------------------------------------------------------------------------
+
+# The increment and the two multipliers of splitmix64.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+
+_NULL = np.uint64(0x6B61727461746C6E)
+
+# Wide enough for the 76 digits of a decimal256.
+_EXACT = Context(prec=80)
+
+
+def row_hashes(table: pa.Table, columns: Sequence[str]) -> Hashes:
+    """One 64-bit hash a row over these columns, in whatever order they are given.
+
+    Integers, floats, strings and timestamps hash as the widest type of their family. Null and NaN
+    are one value, and so are 0.0 and -0.0.
+    """
+    hashes = np.full(table.num_rows, _NULL, dtype=np.uint64)
+    for name in sorted(columns):
+        arrays = [_array_hashes(chunk) for chunk in table.column(name).chunks]
+        values = np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.uint64)
+        hashes = _mixed(hashes ^ _mixed(values + _text_hash(name.encode())))
+    return hashes
+
+
+def total_hash(hashes: Hashes) -> np.uint64:
+    """The hash of a bag of rows: independent of their order, dependent on how often each occurs."""
+    # The sum wraps around at 2^64. Under an exclusive or, equal rows would cancel out.
+    return np.uint64(hashes.sum(dtype=np.uint64))
+
+
+def _mixed(values: Hashes) -> Hashes:
+    """The finalizer of splitmix64: each bit of a value changes half of the bits of the result."""
+    values = values + _GOLDEN
+    values = (values ^ (values >> np.uint64(30))) * _FIRST
+    values = (values ^ (values >> np.uint64(27))) * _SECOND
+    return values ^ (values >> np.uint64(31))
+
+
+def _text_hash(text: bytes) -> np.uint64:
+    return np.uint64(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
+
+
+def _array_hashes(array: pa.Array) -> Hashes:
+    """One hash a value; the hash of null does not depend on the type."""
+    data_type = normal_type(stored_type(array.type))
+    array = array.cast(data_type)
+    if pt.is_null(data_type):
+        return np.full(len(array), _NULL, dtype=np.uint64)
+    if pt.is_list(data_type):
+        hashes = _list_hashes(array)
+    elif pt.is_struct(data_type):
+        fields = [f.name for f in data_type]
+        # By position: names of fields may repeat.
+        columns = [pc.struct_field(array, [i]) for i in range(len(fields))]
+        hashes = row_hashes(pa.table(columns, names=fields), fields)
     else:
-        chunks = [chunk.dictionary_encode() for chunk in column.chunks]
-        hashes = np.concatenate([np.zeros(0, np.uint64), *map(_text_hashes, chunks)])
-    return hashes
+        bits = _fixed_width_bits(array, data_type)
+        hashes = _mixed(bits) if bits is not None else _distinct_hashes(array)
+    nulls = pc.is_null(array, nan_is_null=pt.is_floating(data_type)).to_numpy(zero_copy_only=False)
+    return np.where(nulls, _NULL, hashes).astype(np.uint64, copy=False)
 
 
-def _text_hashes(chunk: pa.DictionaryArray) -> Hashes:
-    values = [zlib.crc32(str(value).encode()) for value in chunk.dictionary.to_pylist()]
-    codes = pc.fill_null(chunk.indices, len(values)).to_numpy()
-    hashes: Hashes = np.array([*values, 0], dtype=np.uint64)[codes]
-    return hashes
+def _fixed_width_bits(array: pa.Array, data_type: pa.DataType) -> Hashes | None:
+    """The values as 64-bit patterns, of a null any; None for types of variable width."""
+    if pt.is_floating(data_type):
+        wide = pc.add(array, 0.0).fill_null(0.0)  # -0.0 + 0.0 is 0.0
+    else:
+        if pt.is_date(data_type):
+            array = array.cast(pa.int32())
+        if pt.is_boolean(data_type):
+            array = array.cast(pa.int8())
+        if not (pt.is_integer(array.type) or pt.is_temporal(array.type)):
+            return None
+        wide = (array if pt.is_uint64(array.type) else array.cast(pa.int64())).fill_null(0)
+    bits: Hashes = wide.to_numpy(zero_copy_only=False).view(np.uint64)
+    return bits
+
+
+def _distinct_hashes(array: pa.Array) -> Hashes:
+    """Hashes of text, bytes, decimals and maps."""
+    if not (pt.is_string(array.type) or pt.is_binary(array.type)):
+        # A decimal without the zeros that only its scale adds; a map as its pairs.
+        is_decimal = pt.is_decimal(array.type)
+        values = array.to_pylist()
+        texts = [None if v is None else str(v.normalize(_EXACT)) if is_decimal else repr(v) for v in values]
+        array = pa.array(texts, type=pa.string())
+    # blake2b runs in Python, once for each value: hash each distinct value once.
+    encoded = array.dictionary_encode()
+    hashes = [_text_hash(v.encode() if isinstance(v, str) else v) for v in encoded.dictionary.to_pylist()]
+    positions = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    return _mixed(np.array(hashes or [_NULL], dtype=np.uint64)[positions])
+
+
+def _list_hashes(array: pa.Array) -> Hashes:
+    """Hashes of the elements with their positions; ``[]``, ``[null]`` and null all differ."""
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    elements = _array_hashes(array.flatten())
+    starts = np.cumsum(lengths) - lengths
+    positions = np.arange(len(elements)) - np.repeat(starts, lengths)
+    placed = _mixed(elements ^ _mixed(positions.astype(np.uint64)))
+    # The sum of a list is the difference of two prefix sums, modulo 2^64.
+    sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(placed, dtype=np.uint64)))
+    return _mixed(sums[starts + lengths] - sums[starts] + lengths.astype(np.uint64))

@@ -23,6 +23,7 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import as_list, check_flag
 from kartothek_cube.core.arrow.bounds import columns_with_bounds, has_bounds
+from kartothek_cube.core.arrow.difference import Hashes, row_hashes, total_hash
 from kartothek_cube.core.arrow.keys import group_starts, pack_one
 from kartothek_cube.core.arrow.pandas import to_frame
 from kartothek_cube.core.commit.change import Change
@@ -51,7 +52,6 @@ from kartothek_cube.core.maintenance.compaction_plan import (
 )
 from kartothek_cube.core.maintenance.copy import convert_document, delete_whole_dataset, run_copy, run_rename
 from kartothek_cube.core.maintenance.garbage import GarbageReport, collect_garbage
-from kartothek_cube.core.maintenance.hashing import Hashes, row_group_table, row_hashes, total_hash
 from kartothek_cube.core.maintenance.inspection import VerifyReport, report_of
 from kartothek_cube.core.maintenance.verify import verify, verify_rows
 from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX, SINGLE_TABLE
@@ -62,7 +62,7 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import FilePlan, ScanTask, checked_columns, labels_of, make_file_plan
 from kartothek_cube.core.snapshots.loader import Entries, built_indices, load_snapshot
-from kartothek_cube.core.snapshots.statistics import footer_statistics, load_statistics
+from kartothek_cube.core.snapshots.statistics import footer_statistics, load_statistics, row_group_table
 from kartothek_cube.core.stores.contract import Store, check_key, check_store_can_commit
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.core.write.layout import DatasetLayout, dropped_columns, layout_of

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
-from kartothek_cube.core.io.formats import encode_bare
+from kartothek_cube.core.io.formats import DATA_SUFFIX, encode_bare
 from kartothek_cube.core.io.parquet import ParquetSource, column_statistics, open_file
 from kartothek_cube.core.io.parquet_rows import conform
 from kartothek_cube.core.metadata.document import Document
@@ -28,7 +30,7 @@ from kartothek_cube.core.metadata.statistics import (
     reference_of,
     statistics_key,
 )
-from kartothek_cube.core.runtime.executor import LruCache, map_in_threads
+from kartothek_cube.core.runtime.executor import THREADS, Executor, LruCache, map_files, map_in_threads
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptData, KeyNotFound, Unsupported
 
@@ -230,3 +232,53 @@ def _group_bounds(
         arrays |= {f"lower/{column}": ends[0], f"upper/{column}": ends[1]}
         arrays[f"nulls/{column}"] = pa.array([nulls], type=pa.int64())
     return pa.table(arrays)
+
+
+# --- row groups: footers of files -----------------------------------------------------------------
+
+
+ROW_GROUP_SCHEMA = pa.schema(
+    [
+        ("partition_label", pa.string()),
+        ("row_group_id", pa.int64()),
+        ("row_group_compressed_size", pa.int64()),
+        ("row_group_uncompressed_size", pa.int64()),
+        ("number_rows_total", pa.int64()),
+        ("number_row_groups", pa.int64()),
+        ("serialized_size", pa.int64()),
+        ("number_rows_per_row_group", pa.int64()),
+    ]
+)
+
+
+def row_group_table(
+    store: Store, dataset: str, files: Sequence[tuple[str, str]], executor: Executor = THREADS
+) -> pa.Table:
+    """One row, of `ROW_GROUP_SCHEMA`, for each row group of these files, in their order.
+
+    A file is a pair of partition label and key.
+    """
+    groups = map_files(partial(_row_groups, store, dataset), files, executor=executor, store=store)
+    return pa.Table.from_pylist(list(chain.from_iterable(groups)), schema=ROW_GROUP_SCHEMA)
+
+
+def _row_groups(store: Store, dataset: str, file: tuple[str, str]) -> list[dict[str, Any]]:
+    label, key = file
+    if not key.endswith(DATA_SUFFIX):
+        raise Unsupported(f"The file {key!r} of dataset {dataset!r} is no Parquet file, so it has no row groups.")
+    with open_file(store, key, dataset) as source:
+        metadata, file_size = source.metadata, source.size
+        chunks = source.chunks(range(metadata.num_row_groups), {*source.schema.names})
+    return [
+        {
+            "partition_label": label,
+            "row_group_id": group,
+            "row_group_compressed_size": sum(int(c.total_compressed_size) for c in chunks[group]),
+            "row_group_uncompressed_size": sum(int(c.total_uncompressed_size) for c in chunks[group]),
+            "number_rows_total": metadata.num_rows,
+            "number_row_groups": metadata.num_row_groups,
+            "serialized_size": file_size,
+            "number_rows_per_row_group": metadata.row_group(group).num_rows,
+        }
+        for group in range(metadata.num_row_groups)
+    ]

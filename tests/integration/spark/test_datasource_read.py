@@ -17,9 +17,9 @@ from kartothek_cube.api.dataset import history, store_dataframes_as_dataset
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, KeyNotFound, UnknownColumn
 from kartothek_cube.spark import driver_errors, register
+from kartothek_cube.spark.datasource import KartothekCubeSource
 from kartothek_cube.spark.datasource.options import parse_options
 from kartothek_cube.spark.datasource.read import make_reader, source_schema
-from kartothek_cube.spark.datasource.source import KartothekCubeSource
 from kartothek_cube.spark.datasource.stream import make_stream_reader
 from kartothek_cube.spark.tasks import unpack
 

@@ -14,7 +14,7 @@ from kartothek_cube.api.dataset import read_table_arrow
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.spark import register, update_dataset_from_spark
-from kartothek_cube.spark.datasource.source import KartothekCubeSource
+from kartothek_cube.spark.datasource import KartothekCubeSource
 from kartothek_cube.spark.datasource.write import CubeStreamWriter
 
 CUBE = Cube(["x"], ["p"], "cube")

@@ -618,7 +618,7 @@ import sys
 import pyarrow as pa, pyarrow.parquet as pq
 from kartothek_cube.core.io.reader import file_stats
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
-from kartothek_cube.core.maintenance.hashing import row_group_table
+from kartothek_cube.core.snapshots.statistics import row_group_table
 from kartothek_cube.core.expressions.predicates import parse_predicates
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import CorruptData

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kartothek_cube.api.cube import MigrationReport, Remark, Verdict
-from kartothek_cube.cli.commands.verify import lines
+from kartothek_cube.cli.commands.maintain import lines
 from tests.support.cli_cubes import contents, leave_unmade
 
 ARCHIVE = Path(__file__).parents[2] / "golden" / "kartothek-5.3.tar.xz"

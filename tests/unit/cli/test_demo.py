@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kartothek_cube import list_cubes, verify_cube
-from kartothek_cube.cli import demo_data
+from kartothek_cube.cli.commands import start
 
 
 def test_a_cube_a_query_and_a_report(run, folder):
@@ -52,7 +52,7 @@ def test_a_store_and_a_name_of_ones_own(run, folder):
     assert run("--url", "two", "demo", "elsewhere").code == 2
 
 
-@pytest.mark.parametrize("make", [demo_data.sales, demo_data.products, demo_data.promotions, demo_data.late_sales])
+@pytest.mark.parametrize("make", [start.sales, start.products, start.promotions, start.late_sales])
 def test_the_data_are_the_same_each_time(make):
     assert make().equals(make())
     assert make(1).num_rows > 0
@@ -60,7 +60,7 @@ def test_the_data_are_the_same_each_time(make):
 
 
 def test_cells_occur_once_and_know_their_product():
-    sales, products = demo_data.sales(), demo_data.products()
+    sales, products = start.sales(), start.products()
     assert sales.group_by(["PRODUCT_ID", "STORE_ID", "WEEK"]).aggregate([]).num_rows == sales.num_rows
     assert set(sales["PRODUCT_ID"].to_pylist()) <= set(products["PRODUCT_ID"].to_pylist())
     assert min(sales["UNITS"].to_pylist()) > 0

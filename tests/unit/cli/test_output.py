@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import Cube, build_cube
-from kartothek_cube.cli.export import TerminalStream
-from kartothek_cube.cli.output import document, size, table
+from kartothek_cube.cli.output import TerminalStream, document, size, table
 
 
 def test_json_holds_every_value():

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube import C, Cube, build_cube, query_cube_arrow, stream_cube
-from kartothek_cube.cli.export import CsvSink, first_rows, group_file
+from kartothek_cube.cli.output import CsvSink, first_rows, group_file
 from tests.support.cli_cubes import CUBE
 
 LINES = """\
@@ -126,7 +126,7 @@ def test_a_file_is_replaced_at_the_end_or_not_at_all(run, folder, monkeypatch, n
         yield next(iter(batches))
         raise OSError("The store is gone.")
 
-    monkeypatch.setattr("kartothek_cube.cli.export.first_rows", failing)
+    monkeypatch.setattr("kartothek_cube.cli.output.first_rows", failing)
     ran = query()
     assert (ran.code, ran.err) == (1, "Error: The store is gone.\n")
     assert (folder / name).read_bytes() == earlier

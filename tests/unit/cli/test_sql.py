@@ -283,7 +283,7 @@ def test_a_reader_that_has_gone_ends_the_command(run, monkeypatch):
     def gone(*_):
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr("kartothek_cube.cli.export.CsvSink.write", gone)
+    monkeypatch.setattr("kartothek_cube.cli.output.CsvSink.write", gone)
     ran = run("sql", "FROM other")
     assert (ran.code, ran.err) == (1, "")
 
@@ -313,7 +313,7 @@ def test_ctrl_c_stops_duckdb_and_leaves_no_file(run, folder, monkeypatch):
 
 def test_rows_are_written_as_they_come(run, monkeypatch):
     sizes = []
-    monkeypatch.setattr("kartothek_cube.cli.export.CsvSink.write", lambda _, batch: sizes.append(len(batch)))
+    monkeypatch.setattr("kartothek_cube.cli.output.CsvSink.write", lambda _, batch: sizes.append(len(batch)))
     run("sql", "FROM range(1000000)")
     assert sum(sizes) == 1_000_000
     assert max(sizes) < 200_000

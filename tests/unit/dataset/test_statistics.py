@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from kartothek_cube import open_store
 from kartothek_cube.api.serialization import ParquetSerializer
+from kartothek_cube.core.arrow.difference import row_hashes, total_hash
 from kartothek_cube.core.dataset.maintain import collect_dataset_metadata, hash_dataset
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
-from kartothek_cube.core.maintenance.hashing import row_hashes, total_hash
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType, KeyNotFound, UnknownColumn, Unsupported

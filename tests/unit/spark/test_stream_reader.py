@@ -28,8 +28,8 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.errors import DatasetNotFound, HistoryUnavailable, InvalidInput, InvalidRequest, UnknownColumn
+from kartothek_cube.spark.datasource import KartothekCubeSource
 from kartothek_cube.spark.datasource.options import parse_options
-from kartothek_cube.spark.datasource.source import KartothekCubeSource
 from kartothek_cube.spark.tasks import error_in
 from tests.support.store_log import Log, LoggedStore
 
