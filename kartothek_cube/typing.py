@@ -7,7 +7,7 @@ so that ``StoreLike | None`` and `typing.get_type_hints` work.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ForwardRef, Protocol, TypeAlias, runtime_checkable
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
     from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
     from kartothek_cube.core.metadata.commit_log import Txn
+    from kartothek_cube.core.runtime.executor import MaybeRemote, Task
     from kartothek_cube.core.stores.contract import Store
 
     _Again: TypeAlias = "StoreLike"
@@ -37,6 +38,8 @@ else:
     DatasetFactory = _later("kartothek_cube.core.kartothek.dataset_metadata", "DatasetFactory")
     SchemaWrapper = _later("kartothek_cube.core.kartothek.schema_wrapper", "SchemaWrapper")
     Txn = _later("kartothek_cube.core.metadata.commit_log", "Txn")
+    MaybeRemote = _later("kartothek_cube.core.runtime.executor", "MaybeRemote")
+    Task = _later("kartothek_cube.core.runtime.executor", "Task")
     Store = _later("kartothek_cube.core.stores.contract", "Store")
     Condition = _later("kartothek_cube.core.expressions.conditions", "Condition")
     Conjunction = _later("kartothek_cube.core.expressions.conditions", "Conjunction")
@@ -51,6 +54,7 @@ __all__ = [
     "ColumnsByTable",
     "CubeState",
     "DeleteScope",
+    "Executor",
     "GroupFunction",
     "GroupKey",
     "IntoConditions",
@@ -148,6 +152,36 @@ class ArrowStream(Protocol):
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """A capsule with the stream."""
+
+
+class Executor(Protocol):
+    """What runs the work of a maintenance verb on files: threads, tasks of Spark, or your own.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> import pandas as pd
+    >>> from kartothek_cube import open_store
+    >>> from kartothek_cube.api.dataset import compact_dataset, store_dataframes_as_dataset
+    >>> class Pool:
+    ...     def map(self, task, items, store=None):
+    ...         print(f"{task.phase.name}: {len(items)} item(s)")
+    ...         with ThreadPoolExecutor(4) as pool:  # or processes: all of it can be pickled
+    ...             yield from pool.map(task.func, items)
+    >>> store = open_store("hmemory://")
+    >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = store_dataframes_as_dataset(store, "sales", [sales[:1], sales[1:]])
+    >>> report = compact_dataset("sales", store, executor=Pool())
+    read: 2 item(s)
+    write: 1 item(s)
+    """
+
+    def map(self, task: Task, items: Sequence[Any], store: MaybeRemote | None = None) -> Generator[Any, None, None]:
+        """The results of ``task.func(item)`` in the order of the items; the first error is raised.
+
+        ``task.heavy`` says that an item takes seconds, and not one call of the store. A function
+        may be called twice for one item.
+        """
 
 
 JSONValue: TypeAlias = str | int | float | bool | Sequence[_Json] | Mapping[str, _Json] | None

@@ -687,7 +687,7 @@ class SparkExecutor:
     subject: str
 
     def map(self, task: Task, items: Sequence[Any], store: MaybeRemote | None = None) -> Generator[Any, None, None]:
-        """Results in the order of the items, as `core.runtime.executor.Executor` promises."""
+        """Results in the order of the items, as `Executor` promises."""
         if len(items) < (FEWEST_HEAVY if task.heavy else FEWEST_LIGHT):
             yield from THREADS.map(task, items, store)
             return

@@ -54,7 +54,7 @@ from kartothek_cube.core.rows.merge import (
     write_source,
 )
 from kartothek_cube.core.rows.run import RowsPlan, StagedRows, new_rows_request, stage_rows
-from kartothek_cube.core.runtime.executor import Executor, map_in_threads
+from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides, current_options
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import load_snapshot
@@ -103,6 +103,7 @@ from kartothek_cube.spark.types import Timestamps, conform, frame_schema, spark_
 from kartothek_cube.typing import (
     Columns,
     DeleteScope,
+    Executor,
     IntoConditions,
     IntoMetadata,
     IntoTxn,

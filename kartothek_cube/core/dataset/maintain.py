@@ -57,7 +57,7 @@ from kartothek_cube.core.maintenance.verify import verify, verify_rows
 from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX, SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot, cube_columns, type_of_column
 from kartothek_cube.core.metadata.statistics import FileStatistics, concat_statistics, trusted_file_names
-from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
+from kartothek_cube.core.runtime.executor import THREADS, map_files
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import FilePlan, ScanTask, checked_columns, labels_of, make_file_plan
@@ -69,7 +69,7 @@ from kartothek_cube.core.write.layout import DatasetLayout, dropped_columns, lay
 from kartothek_cube.core.write.plan import column_names
 from kartothek_cube.core.write.prepare import check_index_columns
 from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType, UnknownColumn, Unsupported
-from kartothek_cube.typing import AsOf, Columns, IntoPredicates, StoreLike
+from kartothek_cube.typing import AsOf, Columns, Executor, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -39,14 +39,14 @@ from kartothek_cube.core.rows.merge import (
     with_source_types,
 )
 from kartothek_cube.core.rows.run import RowsPlan, StagedRows, check_seed_stays, dry_report, plan_rows, stage_rows
-from kartothek_cube.core.runtime.executor import THREADS, Executor
+from kartothek_cube.core.runtime.executor import THREADS
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import labels_of, make_file_plan
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.contract import Store, check_store_can_commit
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
-from kartothek_cube.typing import Columns, IntoItems, IntoPredicates, StoreLike
+from kartothek_cube.typing import Columns, Executor, IntoItems, IntoPredicates, StoreLike
 
 
 def delete_rows(

@@ -44,7 +44,7 @@ from kartothek_cube.core.maintenance.compaction_plan import (
 )
 from kartothek_cube.core.metadata.document import DROPPED_KEY
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
-from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files, map_in_threads
+from kartothek_cube.core.runtime.executor import THREADS, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import Phase, current_options
 from kartothek_cube.core.runtime.options import options as overrides
 from kartothek_cube.core.scan.execute import stream_tables
@@ -55,6 +55,7 @@ from kartothek_cube.core.write.plan import check_serializer, layout_of_call
 from kartothek_cube.core.write.prepare import PartitionRows
 from kartothek_cube.core.write.stage import Receipt, bounded_groups, stage_part, stage_stream
 from kartothek_cube.errors import InvalidRequest
+from kartothek_cube.typing import Executor
 
 # Shares of the bytes in flight: rows that are read, rows that wait for their row group, rows that
 # are encoded, and encoded bytes.

@@ -79,7 +79,7 @@ from kartothek_cube.core.metadata.tag import (
     new_state_key,
     tag_key,
 )
-from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, Executor, map_files, map_in_threads
+from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.snapshots.documents import (
@@ -102,6 +102,7 @@ from kartothek_cube.errors import (
     KeyNotFound,
     ReadOnlyStore,
 )
+from kartothek_cube.typing import Executor
 
 
 @dataclass(frozen=True, slots=True)

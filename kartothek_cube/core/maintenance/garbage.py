@@ -31,7 +31,7 @@ from kartothek_cube.core.metadata.naming import SCHEMA_FILE, STATISTICS_FOLDER, 
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, StatisticsReference, file_names, statistics_files
 from kartothek_cube.core.metadata.tag import TAGS_FOLDER, Tag, decode_state, is_state_key, is_tag_key, is_tag_object
-from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, Executor, map_files, map_in_threads
+from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.documents import put_document
 from kartothek_cube.core.snapshots.loader import load_snapshot
@@ -39,6 +39,7 @@ from kartothek_cube.core.snapshots.statistics import has_lost_statistics, load_s
 from kartothek_cube.core.snapshots.time_travel import is_orphaned, stored_tags
 from kartothek_cube.core.stores.contract import Entry, Store, VersionMismatch, check_store_can_commit
 from kartothek_cube.errors import CommitConflict, CorruptDocument, DatasetNotFound, KeyNotFound, Unsupported
+from kartothek_cube.typing import Executor
 
 MARKS_FOLDER = "_gc"
 _MARK = re.compile(rf"[^/]+/{MARKS_FOLDER}/[^/]+\.json")

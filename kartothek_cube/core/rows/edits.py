@@ -38,7 +38,7 @@ from kartothek_cube.core.expressions.predicates import Clause, Mask, Predicates,
 from kartothek_cube.core.io.reader import FileRequest, FileStats, file_stats, format_like, grouped_like, read_rows
 from kartothek_cube.core.metadata.naming import decode_key, label_of, new_id
 from kartothek_cube.core.metadata.snapshot import CubeColumns, Snapshot, cube_columns, is_seed_dataset
-from kartothek_cube.core.runtime.executor import READ_FILES, Executor, map_files
+from kartothek_cube.core.runtime.executor import READ_FILES, map_files
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import InputPartition
@@ -46,6 +46,7 @@ from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, StageRequ
 from kartothek_cube.core.write.prepare import PartitionRows, WriteRequest, prepare
 from kartothek_cube.core.write.stage import Receipt, stage_part, stage_prepared
 from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType, Unsupported
+from kartothek_cube.typing import Executor
 
 # With fewer rows than this part of the source, its keys are narrowed down first.
 _FEW = 16

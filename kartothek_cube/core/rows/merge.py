@@ -42,7 +42,7 @@ from kartothek_cube.core.rows.edits import (
     check_no_nulls,
 )
 from kartothek_cube.core.rows.run import RowsPlan, plan_rows, stored_files, with_all_columns
-from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files, map_in_threads
+from kartothek_cube.core.runtime.executor import THREADS, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.snapshots.loader import load_index
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
@@ -52,6 +52,7 @@ from kartothek_cube.core.write.plan import column_names
 from kartothek_cube.core.write.prepare import WriteRequest, prepare
 from kartothek_cube.core.write.stage import Receipt, stage_prepared
 from kartothek_cube.errors import CommitConflict, InvalidInput, UnknownColumn, Unsupported
+from kartothek_cube.typing import Executor
 
 # The number of a row in its file; such a column would be a strange one to merge.
 _NUMBER = "__kartothek_cube_number"

@@ -23,13 +23,14 @@ from kartothek_cube.core.rows.edits import (
     find_matches,
     rewrite_files,
 )
-from kartothek_cube.core.runtime.executor import THREADS, Executor
+from kartothek_cube.core.runtime.executor import THREADS
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.input_rows import chunk_bytes
 from kartothek_cube.core.write.plan import plan_dataset_update
 from kartothek_cube.core.write.prepare import WriteRequest
 from kartothek_cube.core.write.stage import Receipt, stage_data
 from kartothek_cube.errors import InvalidInput
+from kartothek_cube.typing import Executor
 
 
 @dataclass(frozen=True, slots=True)

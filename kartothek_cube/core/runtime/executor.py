@@ -22,6 +22,7 @@ from weakref import WeakSet
 
 from kartothek_cube.core.runtime.options import Phase, current_options, with_progress
 from kartothek_cube.core.runtime.telemetry import is_collecting, progress_reporter, watch_collections
+from kartothek_cube.typing import Executor
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -68,16 +69,6 @@ class Task:
     heavy: bool = False
     weight: Callable[[Any], int] | None = None
     phase: Phase = READ_FILES
-
-
-class Executor(Protocol):
-    """Runs the work per file of a maintenance verb: in threads, or in tasks of Spark."""
-
-    def map(self, task: Task, items: Sequence[Any], store: MaybeRemote | None = None) -> Generator[Any, None, None]:
-        """Iterate over the results in the order of the items; errors are those of `map_in_threads`.
-
-        ``store`` is the store that the task waits for.
-        """
 
 
 class ThreadExecutor:

@@ -68,7 +68,7 @@ from kartothek_cube.core.metadata.snapshot import (
     parse_embedded_schemas,
     type_of_column,
 )
-from kartothek_cube.core.runtime.executor import THREADS, Executor, LruCache, map_files, map_in_threads
+from kartothek_cube.core.runtime.executor import THREADS, LruCache, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.snapshots.documents import StoredDocument, read_document
 from kartothek_cube.core.stores.contract import Store
@@ -80,6 +80,7 @@ from kartothek_cube.errors import (
     KeyNotFound,
     Unsupported,
 )
+from kartothek_cube.typing import Executor
 
 if TYPE_CHECKING:
     from kartothek_cube.core.metadata.history_entry import HistoryEntry

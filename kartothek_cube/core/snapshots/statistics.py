@@ -30,9 +30,10 @@ from kartothek_cube.core.metadata.statistics import (
     reference_of,
     statistics_key,
 )
-from kartothek_cube.core.runtime.executor import THREADS, Executor, LruCache, map_files, map_in_threads
+from kartothek_cube.core.runtime.executor import THREADS, LruCache, map_files, map_in_threads
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptData, KeyNotFound, Unsupported
+from kartothek_cube.typing import Executor
 
 # More bytes of statistics are moved from the document to a file. Each commit writes the document.
 _MOST_INSIDE = 32 * 2**10

@@ -31,7 +31,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.tag import Tag, tag_key
 from kartothek_cube.core.rows.edits import RowsReport
 from kartothek_cube.core.rows.run import dry_report, stage_rows
-from kartothek_cube.core.runtime.executor import THREADS, Executor
+from kartothek_cube.core.runtime.executor import THREADS
 from kartothek_cube.core.runtime.options import Overrides, current_options
 from kartothek_cube.core.runtime.options import options as overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -52,7 +52,7 @@ from kartothek_cube.errors import (
     InvalidRequest,
     ReadOnlyStore,
 )
-from kartothek_cube.typing import Columns, IntoConditions, IntoDatasets, StoreLike
+from kartothek_cube.typing import Columns, Executor, IntoConditions, IntoDatasets, StoreLike
 
 _LOGGER = logging.getLogger(__name__)
 

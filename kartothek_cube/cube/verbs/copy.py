@@ -32,7 +32,7 @@ from kartothek_cube.core.maintenance.copy import (
 from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED, Snapshot
-from kartothek_cube.core.runtime.executor import THREADS, Executor
+from kartothek_cube.core.runtime.executor import THREADS
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import find_snapshot, is_visible
@@ -52,7 +52,7 @@ from kartothek_cube.errors import (
     KartothekCubeError,
     MultiTableCommitAborted,
 )
-from kartothek_cube.typing import IntoDatasets, StoreLike
+from kartothek_cube.typing import Executor, IntoDatasets, StoreLike
 
 
 def copy_cube(

@@ -48,7 +48,7 @@ from kartothek_cube.core.maintenance.compaction_plan import (
 from kartothek_cube.core.maintenance.garbage import GarbageReport, GarbageScope, sweep, tracked_keys
 from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX, SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files, map_in_threads
+from kartothek_cube.core.runtime.executor import THREADS, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import partition_mask
@@ -79,7 +79,7 @@ from kartothek_cube.errors import (
     UnknownColumn,
     Unsupported,
 )
-from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, StoreLike
+from kartothek_cube.typing import AsOf, Columns, Executor, IntoConditions, IntoDatasets, StoreLike
 
 CleanupReport = GarbageReport
 

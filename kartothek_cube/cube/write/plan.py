@@ -45,7 +45,7 @@ from kartothek_cube.core.metadata.snapshot import (
 from kartothek_cube.core.rows.edits import MergeRows, MergeSource, rewrite_spec
 from kartothek_cube.core.rows.merge import MergeRules, plan_merge
 from kartothek_cube.core.rows.run import RowsPlan, StagedRows, check_seed_stays, stored_files
-from kartothek_cube.core.runtime.executor import THREADS, Executor, map_in_threads
+from kartothek_cube.core.runtime.executor import THREADS, map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.scan.plan import partition_mask
 from kartothek_cube.core.stores.contract import Store, check_key
@@ -77,7 +77,7 @@ from kartothek_cube.errors import (
     MultiTableCommitAborted,
     Unsupported,
 )
-from kartothek_cube.typing import IntoConditions
+from kartothek_cube.typing import Executor, IntoConditions
 
 REPLACE_OR_APPEND = "Say overwrite=True to replace it, or call append_to_cube to add rows."
 """What to do about a dataset that is there already."""
