@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Context
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +20,13 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.keys import (
     BoolArray,
+    Hashes,
     IntArray,
     Spill,
     empty_rows,
     expand_ranges,
     group_starts,
+    mixed_bits,
     pack,
     stable_order,
     take_rows,
@@ -227,9 +229,6 @@ def _text(value: object) -> str:
     return repr(value + 0.0 if isinstance(value, float) else value)
 
 
-Hashes: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
-
-
 # --- more rows than memory ------------------------------------------------------------------------
 
 
@@ -335,11 +334,6 @@ class DifferenceBuffer:
 
 # --- hashes of rows -------------------------------------------------------------------------------
 
-# The increment and the two multipliers of splitmix64.
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
-
 _NULL = np.uint64(0x6B61727461746C6E)
 
 # Wide enough for the 76 digits of a decimal256.
@@ -356,7 +350,7 @@ def row_hashes(table: pa.Table, columns: Sequence[str]) -> Hashes:
     for name in sorted(columns):
         arrays = [_array_hashes(chunk) for chunk in table.column(name).chunks]
         values = np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.uint64)
-        hashes = _mixed(hashes ^ _mixed(values + _text_hash(name.encode())))
+        hashes = mixed_bits(hashes ^ mixed_bits(values + _text_hash(name.encode())))
     return hashes
 
 
@@ -364,14 +358,6 @@ def total_hash(hashes: Hashes) -> np.uint64:
     """The hash of a bag of rows: independent of their order, dependent on how often each occurs."""
     # The sum wraps around at 2^64. Under an exclusive or, equal rows would cancel out.
     return np.uint64(hashes.sum(dtype=np.uint64))
-
-
-def _mixed(values: Hashes) -> Hashes:
-    """The finalizer of splitmix64: each bit of a value changes half of the bits of the result."""
-    values = values + _GOLDEN
-    values = (values ^ (values >> np.uint64(30))) * _FIRST
-    values = (values ^ (values >> np.uint64(27))) * _SECOND
-    return values ^ (values >> np.uint64(31))
 
 
 def _text_hash(text: bytes) -> np.uint64:
@@ -393,7 +379,7 @@ def _array_hashes(array: pa.Array) -> Hashes:
         hashes = row_hashes(pa.table(columns, names=fields), fields)
     else:
         bits = _fixed_width_bits(array, data_type)
-        hashes = _mixed(bits) if bits is not None else _distinct_hashes(array)
+        hashes = mixed_bits(bits) if bits is not None else _distinct_hashes(array)
     nulls = pc.is_null(array, nan_is_null=pt.is_floating(data_type)).to_numpy(zero_copy_only=False)
     return np.where(nulls, _NULL, hashes).astype(np.uint64, copy=False)
 
@@ -426,7 +412,7 @@ def _distinct_hashes(array: pa.Array) -> Hashes:
     encoded = array.dictionary_encode()
     hashes = [_text_hash(v.encode() if isinstance(v, str) else v) for v in encoded.dictionary.to_pylist()]
     positions = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
-    return _mixed(np.array(hashes or [_NULL], dtype=np.uint64)[positions])
+    return mixed_bits(np.array(hashes or [_NULL], dtype=np.uint64)[positions])
 
 
 def _list_hashes(array: pa.Array) -> Hashes:
@@ -435,7 +421,7 @@ def _list_hashes(array: pa.Array) -> Hashes:
     elements = _array_hashes(array.flatten())
     starts = np.cumsum(lengths) - lengths
     positions = np.arange(len(elements)) - np.repeat(starts, lengths)
-    placed = _mixed(elements ^ _mixed(positions.astype(np.uint64)))
+    placed = mixed_bits(elements ^ mixed_bits(positions.astype(np.uint64)))
     # The sum of a list is the difference of two prefix sums, modulo 2^64.
     sums = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(placed, dtype=np.uint64)))
-    return _mixed(sums[starts + lengths] - sums[starts] + lengths.astype(np.uint64))
+    return mixed_bits(sums[starts + lengths] - sums[starts] + lengths.astype(np.uint64))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import operator
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from kartothek_cube.core.runtime.options import uses_fast_paths
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 # Packed keys are below this, so that neither sums nor differences of two overflow.
 PACKED_LIMIT = 2**62
@@ -251,7 +252,17 @@ _SPARSE = 16
 # A direct table of this length costs nothing.
 _SMALL = 2**15
 # The golden ratio in 64 bits: products with it spread any keys evenly (Fibonacci hashing).
+# The increment and the two multipliers of splitmix64.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def mixed_bits(values: Hashes) -> Hashes:
+    """The finalizer of splitmix64: each bit of a value changes half of the bits of the result."""
+    values = values + _GOLDEN
+    values = (values ^ (values >> np.uint64(30))) * _FIRST
+    values = (values ^ (values >> np.uint64(27))) * _SECOND
+    return values ^ (values >> np.uint64(31))
 
 
 def position_type(rows: int) -> type[np.signedinteger[Any]]:
@@ -657,11 +668,6 @@ class Spool:
             self._writer = self._writing.enter_context(pa.ipc.new_file(sink, self._schema))
         self._writer.write_table(pa.concat_tables(self._waiting).combine_chunks())
         self._waiting, self._bytes = [], 0
-
-    def add_all(self, tables: Iterable[pa.Table]) -> None:
-        """Keep the rows of several tables."""
-        for table in tables:
-            self.add(table)
 
     def table(self) -> pa.Table:
         """All rows, in the order of `add`; nothing can be added afterwards."""

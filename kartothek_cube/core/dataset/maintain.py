@@ -23,8 +23,8 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import as_list, check_flag
 from kartothek_cube.core.arrow.bounds import columns_with_bounds, has_bounds
-from kartothek_cube.core.arrow.difference import Hashes, row_hashes, total_hash
-from kartothek_cube.core.arrow.keys import group_starts, pack_one
+from kartothek_cube.core.arrow.difference import row_hashes, total_hash
+from kartothek_cube.core.arrow.keys import Hashes, group_starts, pack_one
 from kartothek_cube.core.arrow.pandas import to_frame
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change

@@ -27,7 +27,7 @@ import pyarrow.types as pt
 import zstandard
 
 from kartothek_cube.core.arrow.keys import IntArray
-from kartothek_cube.core.metadata.index import are_distinct, positions_among
+from kartothek_cube.core.metadata.index import positions_among
 from kartothek_cube.core.metadata.naming import quote, unquote
 from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Unsupported
@@ -524,7 +524,7 @@ def decode_partitions(raw: bytes | memoryview, context: str, *, msgpack: bool = 
             cut = cut_msgpack(raw) if msgpack else cut_json(raw)
         except pa.ArrowException:  # the parser reports the position
             cut = None
-        if cut is not None and are_distinct(cut[0]):
+        if cut is not None and len(cut[0].unique()) == len(cut[0]):
             return PartitionColumns(*cut)
     decode: Any = msgspec.msgpack.decode if msgpack else msgspec.json.decode
     try:

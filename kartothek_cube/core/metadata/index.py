@@ -1,8 +1,7 @@
 """Secondary indices as Arrow columns of value → label pairs: build, merge, drop, select.
 
 First come lists of labels, of which equal ones exist once: a column of lists is a dictionary array,
-row *i* has the code of a list, a list has codes of labels. Labels are looked up by a hash of their
-text, which is read through unaligned views. Pure.
+row *i* has the code of a list, a list has codes of labels. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.arrow.keys import IntArray, pack_one
+from kartothek_cube.core.arrow.keys import Hashes, IntArray, mixed_bits, pack_one
 from kartothek_cube.core.arrow.types import normal_type
 from kartothek_cube.core.expressions.predicates import (
     MANY,
@@ -29,10 +28,8 @@ from kartothek_cube.core.expressions.predicates import (
     matching_all,
     matching_ranges,
 )
-from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.errors import CorruptData, InvalidInput, Unsupported
 
-_Hashes: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 _Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 # Labels that are hashed at a time, so that eight bytes for each of them fit into the cache.
@@ -40,7 +37,6 @@ _BLOCK = 2**18
 # Finding out which lists are equal takes longer than keeping so few labels.
 _FEW = 1024
 _ODD = np.uint64(0x9E3779B97F4A7C15)
-_FIRST_MIX, _SECOND_MIX = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def lists_of_one(labels: pa.DictionaryArray) -> pa.DictionaryArray:
@@ -117,12 +113,9 @@ def _are_equal(lists: pa.ListArray, others: IntArray) -> _Mask:
     return equal
 
 
-def _hashes(codes: IntArray, offsets: IntArray) -> _Hashes:
+def _hashes(codes: IntArray, offsets: IntArray) -> Hashes:
     """A hash of each list that tells orders apart: the sum of its items' hashes times a power."""
-    mixed = (np.arange(int(codes.max()) + 1, dtype=np.uint64) + np.uint64(1)) * _ODD
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST_MIX
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND_MIX
-    mixed ^= mixed >> np.uint64(31)
+    mixed = mixed_bits(np.arange(int(codes.max()) + 1, dtype=np.uint64) * _ODD)
     hashes = np.empty(len(offsets) - 1, dtype=np.uint64)
     for start, end in _blocks(offsets):
         begin = offsets[start]
@@ -134,16 +127,16 @@ def _hashes(codes: IntArray, offsets: IntArray) -> _Hashes:
     return hashes
 
 
-def _powers(count: int, base: int) -> _Hashes:
+def _powers(count: int, base: int) -> Hashes:
     return _first_powers(base)[:count] if count <= 2 * _BLOCK else _accumulated(count, base)
 
 
 @cache
-def _first_powers(base: int) -> _Hashes:
+def _first_powers(base: int) -> Hashes:
     return _accumulated(2 * _BLOCK, base)
 
 
-def _accumulated(count: int, base: int) -> _Hashes:
+def _accumulated(count: int, base: int) -> Hashes:
     factors = np.full(count, base, dtype=np.uint64)
     factors[:1] = 1
     return np.multiply.accumulate(factors)
@@ -232,24 +225,8 @@ def _codes(lists: pa.ListArray) -> IntArray:
     return codes
 
 
-_ViewHashes: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
-
-_LONGEST_HASHED = 1000
-_ODD_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 # Looking up one label costs about as much as scanning this many.
 _COST = 16
-
-
-def are_distinct(labels: pa.Array) -> bool:
-    """Whether no label occurs twice."""
-    if len(labels) < 2:
-        return True
-    if uses_fast_paths() and _can_be_hashed(lengths := _lengths(labels)):
-        hashes = _view_hashes(labels, int(lengths.max()))
-        hashes.sort()
-        if bool((hashes[1:] != hashes[:-1]).all()):
-            return True  # else two labels are equal, or have the same hash
-    return bool(pc.count_distinct(labels).as_py() == len(labels))
 
 
 def positions_among(names: pa.Array, labels: pa.Array) -> IntArray:
@@ -261,34 +238,6 @@ def positions_among(names: pa.Array, labels: pa.Array) -> IntArray:
     positions = np.append(found.to_numpy(), -1).astype(np.int64)
     places: IntArray = positions[pc.fill_null(pc.index_in(names, value_set=labels.take(found)), -1).to_numpy()]
     return places
-
-
-def _lengths(labels: pa.Array) -> IntArray:
-    return np.diff(_view_offsets(labels)) if len(labels) else np.zeros(0, dtype=np.int64)
-
-
-def _view_offsets(labels: pa.Array) -> IntArray:
-    first, count = labels.offset, len(labels) + 1
-    return np.frombuffer(labels.buffers()[1], dtype=np.int32)[first : first + count].astype(np.int64)
-
-
-def _can_be_hashed(lengths: IntArray) -> bool:
-    return len(lengths) > 0 and bool(8 <= lengths.min() <= lengths.max() <= _LONGEST_HASHED)
-
-
-def _view_hashes(labels: pa.Array, longest: int) -> _ViewHashes:
-    """A hash over words of eight bytes, three times as fast as comparing texts."""
-    offsets = _view_offsets(labels)
-    starts, ends = offsets[:-1], offsets[1:]
-    text = np.frombuffer(labels.buffers()[2], dtype=np.uint8)
-    # The word at every byte, aligned or not, without a copy.
-    words = np.lib.stride_tricks.as_strided(text[:8].view(np.uint64), shape=(len(text) - 7,), strides=(1,))
-    hashes = np.diff(offsets).astype(np.uint64)
-    for position in range(0, longest, 8):
-        # The last word overlaps the one before; a label that has ended repeats it.
-        hashes = (hashes ^ words[np.minimum(starts + position, ends - 8)]) * _ODD_FACTOR
-        hashes ^= hashes >> np.uint64(29)
-    return hashes
 
 
 # Rows of a row group of an index file: reads with predicates decode only matching row groups.

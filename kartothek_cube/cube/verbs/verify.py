@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import check_flag, pluralize
-from kartothek_cube.core.arrow.difference import Hashes, row_hashes
-from kartothek_cube.core.arrow.keys import IntArray, pack
+from kartothek_cube.core.arrow.difference import row_hashes
+from kartothek_cube.core.arrow.keys import Hashes, IntArray, pack
 from kartothek_cube.core.dataset.maintain import list_datasets, verify_dataset
 from kartothek_cube.core.io.parquet import open_file
 from kartothek_cube.core.io.reader import FileRequest, open_rows

@@ -20,7 +20,8 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("limit", [0, PIECES[0].nbytes, 2 * PIECES[0].nbytes, 10**9])
 def test_rows_come_back_in_order(folder, limit):
     with Spool(SCHEMA, limit) as spool:
-        spool.add_all(PIECES)
+        for piece in PIECES:
+            spool.add(piece)
         assert spool.table().equals(pa.concat_tables(PIECES))
         assert bool(list(folder.iterdir())) == (limit < 10**9)
     assert list(folder.iterdir()) == []
@@ -29,7 +30,8 @@ def test_rows_come_back_in_order(folder, limit):
 @pytest.mark.parametrize("pieces", [[], [SCHEMA.empty_table()]])
 def test_no_rows_need_no_file(folder, pieces):
     with Spool(SCHEMA, 0) as spool:
-        spool.add_all(pieces)
+        for piece in pieces:
+            spool.add(piece)
         assert spool.table().equals(SCHEMA.empty_table())
         assert list(folder.iterdir()) == []
 

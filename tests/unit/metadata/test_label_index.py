@@ -6,16 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.metadata.document import from_mapping
-from kartothek_cube.core.metadata.index import are_distinct, positions_among
-
-pytestmark = pytest.mark.usefixtures("fast_paths")
+from kartothek_cube.core.metadata.index import positions_among
 
 texts = st.text("ab/", max_size=12) | st.text("ab/", min_size=8, max_size=20)
-
-
-@given(st.lists(texts, max_size=8))
-def test_labels_are_distinct_if_none_occurs_twice(labels):
-    assert are_distinct(pa.array(labels, type=pa.string())) == (len({*labels}) == len(labels))
 
 
 @given(st.lists(texts, unique=True, max_size=8), st.lists(texts, max_size=5), st.integers(0, 3))
