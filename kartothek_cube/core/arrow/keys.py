@@ -6,7 +6,6 @@ In order:
 - key indices: rows found by values of some columns
 - groups: tables are split, rows wait on disk for the rest of their group
 - Z-order (Morton order)
-- rows of any number as one table: in memory, or memory-mapped
 - arrays over the memory of others
 """
 
@@ -18,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -533,8 +533,6 @@ class Spill:
         if self._bytes <= self._limit:
             return
         if self._path is None:
-            import tempfile
-
             folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="kartothek_cube-"))
             self._path = Path(folder) / "rows.arrow"
             self._open.enter_context(self._writing)
@@ -567,6 +565,15 @@ class Spill:
                 self._reader = pa.ipc.open_file(self._open.enter_context(pa.OSFile(str(self._path), "rb")))
             yield pa.Table.from_batches([self._reader.get_batch(i) for i in positions], self._schema)
         yield from self._waiting.pop(number, [])
+
+    def table(self) -> pa.Table:
+        """The rows of all groups, those in the file mapped; nothing is added afterwards."""
+        waiting = list(chain.from_iterable(self._waiting.values()))
+        if self._path is None:
+            return pa.concat_tables([self._schema.empty_table(), *waiting]).combine_chunks()
+        self._writing.close()
+        stored = self._open.enter_context(pa.memory_map(str(self._path), "rb"))
+        return pa.concat_tables([pa.ipc.open_file(stored).read_all(), *waiting])
 
 
 # --- Z-order --------------------------------------------------------------------------------------
@@ -619,65 +626,6 @@ def interleave(numbers: Sequence[IntArray], bits: int) -> IntArray:
         for begin in range(0, bits, _BYTE):
             keys |= spread[(number >> begin) & (2**_BYTE - 1)] << (begin * step + place)
     return keys
-
-
-# --- rows of any number as one table --------------------------------------------------------------
-
-
-class Spool:
-    """Collects tables of one schema; the temporary file exists until the end of the block.
-
-    Examples
-    --------
-    >>> with Spool(pa.schema([("UNITS", pa.int64())]), limit=0) as spool:
-    ...     spool.add(pa.table({"UNITS": [1, 2]}))
-    ...     spool.add(pa.table({"UNITS": [3]}))
-    ...     spool.table().column("UNITS").to_pylist()
-    [1, 2, 3]
-    """
-
-    def __init__(self, schema: pa.Schema, limit: int) -> None:
-        self._schema, self._limit = schema, limit
-        self._waiting: list[pa.Table] = []
-        self._bytes = 0
-        self._open, self._writing = ExitStack(), ExitStack()
-        self._path: Path | None = None
-        self._writer: Any = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._waiting.clear()
-        # The folder goes even if the file cannot be closed, e.g. on a full disk.
-        with self._open, self._writing:
-            pass
-
-    def add(self, rows: pa.Table) -> None:
-        """Keep rows."""
-        if not rows.num_rows:
-            return
-        self._waiting.append(rows)
-        self._bytes += rows.nbytes
-        if self._bytes <= self._limit:
-            return
-        if self._path is None:
-            folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="kartothek_cube-"))
-            self._path = Path(folder) / "rows.arrow"
-            sink = self._writing.enter_context(pa.OSFile(str(self._path), "wb"))
-            self._writer = self._writing.enter_context(pa.ipc.new_file(sink, self._schema))
-        self._writer.write_table(pa.concat_tables(self._waiting).combine_chunks())
-        self._waiting, self._bytes = [], 0
-
-    def table(self) -> pa.Table:
-        """All rows, in the order of `add`; nothing can be added afterwards."""
-        if self._path is None:
-            rows = pa.concat_tables([self._schema.empty_table(), *self._waiting])
-            return rows.combine_chunks()
-        self._writing.close()
-        source = self._open.enter_context(pa.memory_map(str(self._path), "rb"))
-        stored = pa.ipc.open_file(source).read_all()
-        return pa.concat_tables([stored, *self._waiting])
 
 
 # --- arrays over the memory of others -------------------------------------------------------------

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import did_you_mean
-from kartothek_cube.core.arrow.keys import KeyIndex, Spool, take_rows
+from kartothek_cube.core.arrow.keys import KeyIndex, Spill, take_rows
 from kartothek_cube.core.arrow.types import unify
 from kartothek_cube.core.expressions.predicates import Clause, Mask, Predicates, may_hold
 from kartothek_cube.core.io.formats import ParquetFormat
@@ -461,13 +461,13 @@ def merge_source(data: object, spec: RewriteSpec, rules: MergeRules) -> Iterator
     if first is None:
         raise InvalidInput(f"There are no rows to be merged into dataset {spec.uuid!r}, not even a frame without rows.")
     schema = source_schema(first.schema, spec, rules)
-    with Spool(schema, chunk_bytes()) as spool:
+    with Spill(schema, chunk_bytes()) as spill:
         for rows in chain([first], tables):
             typed = typed_rows(rows, schema, spec.uuid)
             check_no_nulls(typed, rules.on, spec.uuid)
             check_partition_values(typed, spec.partition_keys, spec.uuid)
-            spool.add(typed)
-        source = MergeSource(spool.table(), rules.on)
+            spill.add(0, typed)
+        source = MergeSource(spill.table(), rules.on)
         check_keys(source, spec.uuid)
         yield source
 

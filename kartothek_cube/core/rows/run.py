@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.arrow.keys import Spool, take_chunked, take_rows
+from kartothek_cube.core.arrow.keys import Spill, take_chunked, take_rows
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.expressions.predicates import Mask
 from kartothek_cube.core.io.formats import AdaptiveParquetFormat
@@ -163,11 +163,11 @@ def stage_rows(
     base, spec, receipts = plan.base, plan.spec, list[Receipt]()
     places, gone, landed = dict[str, str](), list[str](), list[Receipt]()
     limit = chunk_bytes()
-    with Spool(spec.schema, limit) as moved:
+    with Spill(spec.schema, limit) as moved:
         # Rows that move are gathered first: written by each task, they would be many small files.
         for rewritten in rewrite_files(store, spec, plan.edit, plan.touched, executor, new_rows):
             gone.append(rewritten.label)
-            moved.add(rewritten.moved)
+            moved.add(0, rewritten.moved)
             landed += rewritten.added
             if rewritten.receipt is not None:
                 receipts.append(rewritten.receipt)

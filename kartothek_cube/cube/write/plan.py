@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import converter_str, converter_str_tupleset, drop_or_fill, pluralize
-from kartothek_cube.core.arrow.keys import IntArray, KeyIndex, Spool, ascends, pack, pack_one, stable_order
+from kartothek_cube.core.arrow.keys import IntArray, KeyIndex, Spill, ascends, pack, pack_one, stable_order
 from kartothek_cube.core.arrow.pandas import concat_blocks, is_block, null_count, to_table
 from kartothek_cube.core.arrow.types import ordered, unify
 from kartothek_cube.core.commit.change import Change, OnConflict
@@ -451,10 +451,10 @@ def cells_where(
     # Planned before the file is made, so that a wrong condition leaves nothing behind.
     tables = _cell_tables(cube, store, members, conditions)
     schema, columns = members[cube.seed_dataset].schema, _address(cube)
-    with Spool(pa.schema([schema.field(c) for c in columns]), chunk_bytes()) as spool:
+    with Spill(pa.schema([schema.field(c) for c in columns]), chunk_bytes()) as spill:
         for cells in tables:
-            spool.add(cells)
-        yield MergeSource(spool.table(), columns)
+            spill.add(0, cells)
+        yield MergeSource(spill.table(), columns)
 
 
 def _address(cube: Cube) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.arrow.keys import Spool
+from kartothek_cube.core.arrow.keys import Spill
 
 SCHEMA = pa.schema([("x", pa.int64()), ("v1", pa.string())])
 PIECES = [pa.table({"x": [n, n + 1], "v1": [None, f"text {n}"]}, schema=SCHEMA) for n in range(5)]
@@ -19,40 +19,40 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("limit", [0, PIECES[0].nbytes, 2 * PIECES[0].nbytes, 10**9])
 def test_rows_come_back_in_order(folder, limit):
-    with Spool(SCHEMA, limit) as spool:
+    with Spill(SCHEMA, limit) as spill:
         for piece in PIECES:
-            spool.add(piece)
-        assert spool.table().equals(pa.concat_tables(PIECES))
+            spill.add(0, piece)
+        assert spill.table().equals(pa.concat_tables(PIECES))
         assert bool(list(folder.iterdir())) == (limit < 10**9)
     assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("pieces", [[], [SCHEMA.empty_table()]])
 def test_no_rows_need_no_file(folder, pieces):
-    with Spool(SCHEMA, 0) as spool:
+    with Spill(SCHEMA, 0) as spill:
         for piece in pieces:
-            spool.add(piece)
-        assert spool.table().equals(SCHEMA.empty_table())
+            spill.add(0, piece)
+        assert spill.table().equals(SCHEMA.empty_table())
         assert list(folder.iterdir()) == []
 
 
 def test_rows_in_a_file_do_not_count_as_memory(folder):
     rows = pa.table({"x": range(100_000), "v1": ["a"] * 100_000}, schema=SCHEMA)
-    with Spool(SCHEMA, rows.nbytes) as spool:
+    with Spill(SCHEMA, rows.nbytes) as spill:
         before, size = pa.total_allocated_bytes(), rows.nbytes
         held = []
         for _ in range(10):
-            spool.add(pa.concat_tables([rows]).take(list(range(100_000))))
+            spill.add(0, pa.concat_tables([rows]).take(list(range(100_000))))
             held.append(pa.total_allocated_bytes() - before)
         assert max(held) < 4 * size
-        assert spool.table().num_rows == 1_000_000
+        assert spill.table().num_rows == 1_000_000
         assert pa.total_allocated_bytes() - before < 4 * size
 
 
 def test_the_file_goes_also_after_an_error(folder):
     def fail():
-        with Spool(SCHEMA, 0) as spool:
-            spool.add(PIECES[0])
+        with Spill(SCHEMA, 0) as spill:
+            spill.add(0, PIECES[0])
             assert list(folder.iterdir())
             raise ZeroDivisionError
 
