@@ -24,7 +24,6 @@ from kartothek_cube.core.arrow.keys import (
     IntArray,
     group_numbers,
     group_starts,
-    one_value,
     pack_one,
 )
 from kartothek_cube.core.dataset.reference import dataset_ref
@@ -191,8 +190,8 @@ def _messages(tables: Iterable[pa.Table], keys: pa.Table, n_tasks: int) -> Itera
             piece = numbered.take(pa.array(positions)).combine_chunks()
             rows_per_message = max(1, _MESSAGE_BYTES * piece.num_rows // max(1, piece.nbytes))
             for batch in piece.to_batches(max_chunksize=rows_per_message):
-                value = one_value(batch.serialize())
-                yield pa.record_batch([pa.array([task], pa.int32()), value], schema=_MESSAGES)
+                message = pa.array([memoryview(batch.serialize())], pa.binary())
+                yield pa.record_batch([pa.array([task], pa.int32()), message], schema=_MESSAGES)
 
 
 def _cut(positions: IntArray, numbers: IntArray) -> Iterator[tuple[int, IntArray]]:

@@ -6,7 +6,6 @@ In order:
 - key indices: rows found by values of some columns
 - groups: tables are split, rows wait on disk for the rest of their group
 - Z-order (Morton order)
-- arrays over the memory of others
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ from typing import Any, Protocol, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from kartothek_cube.core.runtime.options import uses_fast_paths
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -626,32 +623,3 @@ def interleave(numbers: Sequence[IntArray], bits: int) -> IntArray:
         for begin in range(0, bits, _BYTE):
             keys |= spread[(number >> begin) & (2**_BYTE - 1)] << (begin * step + place)
     return keys
-
-
-# --- arrays over the memory of others -------------------------------------------------------------
-
-
-def bit_array(mask: BoolArray) -> pa.Array:
-    """A mask as an Arrow array."""
-    if not uses_fast_paths():
-        return pa.array(mask)
-    # 0.2 ms for a million rows, where `pa.array` takes 1 ms.
-    bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits])
-
-
-def where_valid(column: pa.ChunkedArray, valid: pa.Array) -> pa.ChunkedArray:
-    """The values of a column of primitive type where they are valid, else null."""
-    chunk = column.chunk(0) if column.num_chunks == 1 and not column.null_count else None
-    if chunk is None or chunk.offset or valid.offset or not uses_fast_paths():
-        return pc.if_else(valid, column, pa.scalar(None, column.type))
-    # The values without nulls become the values of the result, `valid` its null bitmap.
-    return pa.chunked_array([pa.Array.from_buffers(column.type, len(column), [valid.buffers()[1], chunk.buffers()[1]])])
-
-
-def one_value(buffer: pa.Buffer) -> pa.Array:
-    """An array of one binary value."""
-    if not uses_fast_paths():
-        return pa.array([buffer.to_pybytes()], pa.binary())
-    offsets = pa.py_buffer(np.array([0, buffer.size], dtype=np.int32))
-    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, buffer])

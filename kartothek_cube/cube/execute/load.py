@@ -28,12 +28,10 @@ from kartothek_cube.core.arrow.keys import (
     KeyIndex,
     Positions,
     ascends,
-    bit_array,
     pack,
     pack_one,
     stable_order,
     take_rows,
-    where_valid,
 )
 from kartothek_cube.core.expressions.predicates import Clause, Constants, filter_table, matching_rows
 from kartothek_cube.core.io.reader import FileRequest, files_at_once, read_rows, read_together
@@ -172,7 +170,7 @@ def take_indices(positions: Positions) -> TakeIndices:
     """The indices for positions, of which -1 stands for no row."""
     if not len(positions) or int(positions.min()) >= 0:
         return TakeIndices(pa.array(positions), None)
-    return TakeIndices(pa.array(np.maximum(positions, 0)), bit_array(positions >= 0))
+    return TakeIndices(pa.array(np.maximum(positions, 0)), pa.array(positions >= 0))
 
 
 def rows_at(column: pa.ChunkedArray, indices: TakeIndices | None) -> pa.ChunkedArray:
@@ -183,7 +181,7 @@ def rows_at(column: pa.ChunkedArray, indices: TakeIndices | None) -> pa.ChunkedA
     if valid is None:
         return pc.take(column, places, boundscheck=False)
     if len(column) and pa.types.is_primitive(column.type):  # several times faster than null indices
-        return where_valid(pc.take(column, places, boundscheck=False), valid)
+        return pc.if_else(valid, pc.take(column, places, boundscheck=False), pa.scalar(None, column.type))
     return pc.take(column, pc.if_else(valid, places, pa.scalar(None, places.type)), boundscheck=False)
 
 
