@@ -26,9 +26,9 @@ from kartothek_cube.core.arguments import converter_str_tupleset, did_you_mean, 
 from kartothek_cube.core.dataset.maintain import list_datasets
 from kartothek_cube.core.dataset.read import ScanPlan
 from kartothek_cube.core.display import predicates_text
-from kartothek_cube.core.expressions.conditions import check_values, conditions_of
-from kartothek_cube.core.expressions.literals import is_own_kind
-from kartothek_cube.core.expressions.predicates import Clause, columns_of, constants_of, is_null
+from kartothek_cube.core.expressions.conditions import conditions_of
+from kartothek_cube.core.expressions.filters import is_alike
+from kartothek_cube.core.expressions.predicates import Clause, columns_of
 from kartothek_cube.core.io.reader import FileRequest, file_rows
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, check_uuid
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -48,7 +48,7 @@ from kartothek_cube.cube.members import prefixes_of, read_members, require_membe
 from kartothek_cube.cube.query.intention import QueryArguments, make_intention
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.cube.query.planning import load_members_of, plan_members
-from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType
+from kartothek_cube.errors import DatasetNotFound
 from kartothek_cube.typing import AsOf, Columns, IntoDatasets
 
 # Rows of about so many bytes go to an engine at once.
@@ -243,16 +243,9 @@ class CubeTable(Table):
 
     def accepts(self, clause: Clause) -> bool:
         """Whether a query of the cube takes the clause as a condition."""
-        try:
-            check_values(clause.column, constants_of(clause))
-            for info in self._infos.values():
-                if clause.column in info.schema.names:
-                    data_type = info.schema.field(clause.column).type
-                    if not all(is_own_kind(value, data_type) for value in constants_of(clause)):
-                        return False
-        except (InvalidInput, InvalidType):
-            return False
-        return True
+        column = clause.column
+        types = [i.schema.field(column).type for i in self._infos.values() if column in i.schema.names]
+        return clause.value is not None and all(is_alike(clause, data_type) for data_type in types)
 
     def partition_values(self, column: str) -> pa.Array | None:
         """The distinct values of a partition column of the cube."""
@@ -320,11 +313,7 @@ class DatasetTable(Table):
 
     def accepts(self, clause: Clause) -> bool:
         """Whether a predicate on the dataset may be this clause."""
-        constants = constants_of(clause)
-        if clause.op in ("==", "!=") and clause.value is None:
-            return True
-        data_type = self.schema.field(clause.column).type
-        return all(not is_null(value) and is_own_kind(value, data_type) for value in constants)
+        return is_alike(clause, self.schema.field(clause.column).type)
 
     def partition_values(self, column: str) -> pa.Array | None:
         """The distinct values of a partition key."""

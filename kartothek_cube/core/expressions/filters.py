@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.types as pt
 
-from kartothek_cube.core.expressions.predicates import Clause, Constants
+from kartothek_cube.core.expressions.literals import is_own_kind
+from kartothek_cube.core.expressions.predicates import Clause, Constants, constants_of, is_null
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,11 @@ NaN is not. ``in`` and ``not in`` have no nulls among their constants, and no co
 
 Accepts: TypeAlias = Callable[[Clause], bool]
 """Whether a table takes a clause as a condition: its column, operator and constants."""
+
+
+def is_alike(clause: Clause, data_type: pa.DataType) -> bool:
+    """Whether a clause compares with null, or with constants of the column's own kind."""
+    return clause.value is None or all(not is_null(v) and is_own_kind(v, data_type) for v in constants_of(clause))
 
 
 @dataclass(frozen=True, slots=True)

@@ -309,25 +309,29 @@ class Bounds:
         return {}
 
 
-def matching_rows(table: pa.Table, predicates: Predicates | None) -> Mask:
-    """One boolean per row of ``table``: whether it satisfies the predicates."""
-    if predicates is None:
-        return np.ones(table.num_rows, dtype=bool)
-    result = np.zeros(table.num_rows, dtype=bool)
-    for conjunction in predicates:
-        mask = np.ones(table.num_rows, dtype=bool)
-        for clause in conjunction:
-            mask &= matching_values(table.column(clause.column), clause)
+def disjunction(n: int, conjunctions: Iterable[Iterable[Mask]]) -> Mask:
+    """One boolean per row: whether all masks of one of the conjunctions are true."""
+    result = np.zeros(n, dtype=bool)
+    for masks in conjunctions:
+        mask = np.ones(n, dtype=bool)
+        for each in masks:
+            mask &= each
         result |= mask
     return result
 
 
+def matching_rows(table: pa.Table, predicates: Predicates | None) -> Mask:
+    """One boolean per row of ``table``: whether it satisfies the predicates."""
+    if predicates is None:
+        return np.ones(table.num_rows, dtype=bool)
+    return disjunction(
+        table.num_rows, ((matching_values(table.column(c.column), c) for c in clauses) for clauses in predicates)
+    )
+
+
 def matching_all(values: pa.Array | pa.ChunkedArray, clauses: Iterable[Clause]) -> Mask:
     """One boolean per value: whether it satisfies all comparisons."""
-    mask = np.ones(len(values), dtype=bool)
-    for clause in clauses:
-        mask &= matching_values(values, clause)
-    return mask
+    return disjunction(len(values), [(matching_values(values, clause) for clause in clauses)])
 
 
 def matching_values(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
@@ -457,14 +461,9 @@ def possible_chunks(bounds: Mapping[str, Bounds], n: int, predicates: Predicates
     """
     if predicates is None:
         return np.ones(n, dtype=bool)
-    result = np.zeros(n, dtype=bool)
-    for conjunction in predicates:
-        mask = np.ones(n, dtype=bool)
-        for clause in conjunction:
-            if clause.column in bounds:
-                mask &= _possible(bounds[clause.column], clause)
-        result |= mask
-    return result
+    return disjunction(
+        n, ((_possible(bounds[c.column], c) for c in clauses if c.column in bounds) for clauses in predicates)
+    )
 
 
 def _possible(bounds: Bounds, clause: Clause) -> Mask:

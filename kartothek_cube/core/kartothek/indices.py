@@ -29,7 +29,6 @@ from kartothek_cube.core.commit.commit import put_index
 from kartothek_cube.core.expressions.literals import literal_array
 from kartothek_cube.core.expressions.predicates import (
     Clause,
-    Mask,
     check_constants,
     columns_of,
     is_null,
@@ -287,14 +286,6 @@ def flat_series(
 # --- predicates -----------------------------------------------------------------------------------
 
 
-def satisfying(values: pa.Array, conjunctions: Iterable[Sequence[Clause]]) -> Mask:
-    """Whether each value satisfies one of the conjunctions."""
-    mask = np.zeros(len(values), dtype=bool)
-    for clauses in conjunctions:
-        mask |= matching_all(values, clauses)
-    return mask
-
-
 # --- IndexBase ------------------------------------------------------------------------------------
 
 
@@ -548,7 +539,8 @@ class IndexBase:
         # A conjunction without a clause on this column is true for every value.
         if conjunctions and all(conjunctions):
             check_constants(chain.from_iterable(conjunctions), pa.schema([(self.column, pairs.type)]))
-            pairs = kernel.distinct_pairs(pairs.filter(satisfying(pairs.values, conjunctions)))
+            matching = (matching_all(pairs.values, clauses) for clauses in conjunctions)
+            pairs = kernel.distinct_pairs(pairs.filter(np.logical_or.reduce(list(matching))))
         return flat_series(pairs, compact, partitions_as_index, date_as_object)
 
     # --- changes ----------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from kartothek_cube.core.expressions.predicates import (
     check_constants,
     columns_of,
     constants_of,
+    disjunction,
     filter_table,
     is_null,
     matching_values,
@@ -174,13 +175,9 @@ def check_known(columns: Iterable[str], present: Collection[str], context: str) 
 
 def predicate_mask(table: pa.Table, predicates: Predicates, strict: bool) -> Mask:
     """Whether each row matches the predicates."""
-    result = np.zeros(table.num_rows, dtype=bool)
-    for conjunction in predicates:
-        mask = np.ones(table.num_rows, dtype=bool)
-        for clause in conjunction:
-            mask &= _matches(table.column(clause.column), clause, strict)
-        result |= mask
-    return result
+    return disjunction(
+        table.num_rows, ((_matches(table.column(c.column), c, strict) for c in clauses) for clauses in predicates)
+    )
 
 
 def filter_array_like(

@@ -30,6 +30,7 @@ from kartothek_cube.core.expressions.predicates import (
     Predicates,
     accepts_null,
     by_column,
+    disjunction,
     possible_chunks,
 )
 from kartothek_cube.core.io.formats import DATA_SUFFIX
@@ -148,14 +149,11 @@ class FileStatistics:
 
     def matching(self, predicates: Predicates, schema: pa.Schema) -> Mask:
         """The files of which a row may satisfy the predicates."""
-        result = np.zeros(len(self), dtype=bool)
-        for conjunction in predicates:
-            mask = np.ones(len(self), dtype=bool)
-            for column, clauses in by_column(conjunction).items():
-                if column in self.columns:
-                    mask &= self.possible(clauses, schema.field(column).type)
-            result |= mask
-        return result
+        columns = self.columns
+        asked = (by_column(c for c in clauses if c.column in columns) for clauses in predicates)
+        return disjunction(
+            len(self), ((self.possible(of_one, schema.field(c).type) for c, of_one in each.items()) for each in asked)
+        )
 
     def possible(self, clauses: Sequence[Clause], data_type: pa.DataType) -> Mask:
         """The files in which a value of one column may satisfy all clauses."""

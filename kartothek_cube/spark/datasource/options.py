@@ -37,9 +37,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.datasource import Filter as SparkFilter
 
 from kartothek_cube.core.arguments import did_you_mean
-from kartothek_cube.core.expressions.filters import Filter, Unknown, implied_clauses
+from kartothek_cube.core.expressions.filters import Filter, Unknown, implied_clauses, is_alike
 from kartothek_cube.core.expressions.filters import Not as Negation
-from kartothek_cube.core.expressions.literals import is_own_kind
 from kartothek_cube.core.expressions.predicates import Clause, Constants, constants_of, is_null, parse_predicates
 from kartothek_cube.core.snapshots.time_travel import check_as_of
 from kartothek_cube.core.stores.urls import LOCAL_SCHEMES, looks_like_url, names_object_store, parse_url
@@ -473,11 +472,8 @@ def filter_of(given: SparkFilter, schema: pa.Schema) -> Filter:
 
 def _means_the_same(clause: Clause, data_type: pa.DataType) -> bool:
     """Whether a read takes the clause, and compares as Spark does."""
-    if clause.value is None:
-        return True
-    if any(type(value) is dt.date and value < _FIRST_DAY for value in constants_of(clause)):
-        return False
-    if not all(is_own_kind(value, data_type) for value in constants_of(clause)):
+    is_old = any(type(value) is dt.date and value < _FIRST_DAY for value in constants_of(clause))
+    if is_old or not is_alike(clause, data_type):
         return False
     try:
         parse_predicates([[(clause.column, clause.op, clause.value)]])
