@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 # Modules with code: the rooms' `__init__` do not count. These figures may be lowered only.
 MOST_MODULES = 148
-MOST_LINES = 36_365
+MOST_LINES = 36_330
 MOST_IMPORTS = 1_592
 # Lines of code of a module: without imports, docstrings, comments and blank lines. A bound on lines
 # with docstrings would cut rooms apart.

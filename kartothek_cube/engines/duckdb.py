@@ -252,8 +252,9 @@ def parsed(inside: duckdb.DuckDBPyConnection, text: str) -> QueryTree | None:
     if tree["error"]:
         return None
     nodes = list(_nodes(tree))
+    tables = [node for node in nodes if node.get("type") in ("BASE_TABLE", "SHOW_REF")]
     return QueryTree(
-        frozenset(unquoted(node["table_name"]) for node in nodes if node.get("table_name") and _is_table(node)),
+        frozenset(unquoted(node["table_name"]) for node in tables if node.get("table_name")),
         frozenset(node["function_name"].lower() for node in nodes if node.get("function_name")),
         any(node.get("type") == "TABLE_FUNCTION" for node in nodes),
     )
@@ -264,10 +265,6 @@ def _serialized(inside: duckdb.DuckDBPyConnection, text: str) -> dict[str, Any]:
         (answer,) = cursor.execute("SELECT json_serialize_sql($text)", {"text": text}).fetchall()[0]
     tree: dict[str, Any] = json.loads(answer)
     return tree
-
-
-def _is_table(node: dict[str, Any]) -> bool:
-    return node.get("type") in ("BASE_TABLE", "SHOW_REF")
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
@@ -588,7 +585,10 @@ class StoreCatalog:
             names, is_certain = (set(list_tables(self._store)), False) if is_listing else self._names_in(text)
             created = created_name(text)
             if created is not None:
-                self._give_up(created)
+                # Room for a table or view that the user creates.
+                table = self._tables.pop(created.lower(), None)
+                if table is not None:
+                    self._inside.unregister(table.name)
                 names.discard(created)
             if not names:
                 return
@@ -611,12 +611,6 @@ class StoreCatalog:
     def forget(self, name: str) -> None:
         """Take a name as one of the user from now on."""
         self._tables.pop(name.lower(), None)
-
-    def _give_up(self, name: str) -> None:
-        """Make room for a table or view that the user creates."""
-        table = self._tables.pop(name.lower(), None)
-        if table is not None:
-            self._inside.unregister(table.name)
 
     def difference(
         self, name: str, states: States, conditions: IntoConditions = None, *, counted: bool = False

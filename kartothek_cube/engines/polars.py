@@ -147,13 +147,9 @@ def _ternary(node: Tree) -> Filter:
     """``when(column.is_null()).then(None).otherwise(column.is_in(...))``: the IN of DuckDB."""
     match _filter(node["predicate"]), _filter(node["falsy"]):
         case Clause(column, "==", None), Clause(other, "in") as is_in if column == other:
-            return is_in if _is_null_literal(node["truthy"]) else Unknown()
+            literal = node["truthy"]["Cast"]["expr"] if "Cast" in node["truthy"] else node["truthy"]
+            return is_in if "Null" in json.dumps(literal["Literal"]) else Unknown()
     return Unknown()
-
-
-def _is_null_literal(tree: Tree) -> bool:
-    literal = tree["Cast"]["expr"] if "Cast" in tree else tree
-    return "Null" in json.dumps(literal["Literal"])
 
 
 _KINDS: dict[str, Callable[[Any], Filter]] = {

@@ -903,18 +903,14 @@ def _source_in_files(store: Store, frame: DataFrame, task: _SourceTask, width: i
         for row in rows:
             if row["error"]:
                 raise decode_error(row["error"])
-        written = sorted((_loaded(row["file"]) for row in rows), key=lambda w: w.file.key)
+        pickles = (bytes(row["file"]) for row in rows)
+        written: list[WrittenFile] = sorted(map(pickle.loads, pickles), key=lambda w: w.file.key)
         files = SourceFiles(task.uuid, task.schema, task.on, tuple(w.file for w in written))
         yield StagedSource(store, files, tuple(written), current_options().bytes_in_flight)
     finally:
         # Also files of attempts that failed. What cannot be deleted now is garbage.
         with suppress(Exception):
             list(map_in_threads(store.delete, store.keys(f"{task.uuid}/{task.folder}/"), store=store))
-
-
-def _loaded(data: bytes | bytearray) -> WrittenFile:
-    written: WrittenFile = pickle.loads(bytes(data))
-    return written
 
 
 def _write(task: _SourceTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -124,7 +124,7 @@ def row_difference(
                 updated.append(rows)
             rest = _without(rest, rows)
             sides = [take_rows(left, rest[0]), take_rows(right, rest[1])]
-    old, new = (np.concatenate([nothing, *side]) for nothing, side in zip(_NO_ROWS, _sides(updated), strict=True))
+    old, new = (np.concatenate([empty, *(rows[side] for rows in updated)]) for side, empty in enumerate(_NO_ROWS))
     return Difference(_taken(before, old), _taken(after, new), _taken(before, rest[0]), _taken(after, rest[1]))
 
 
@@ -135,10 +135,6 @@ def _taken(table: pa.Table, positions: IntArray) -> pa.Table:
 
 
 _NO_ROWS = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-
-
-def _sides(pairs: Sequence[tuple[IntArray, IntArray]]) -> tuple[list[IntArray], list[IntArray]]:
-    return [left for left, _ in pairs], [right for _, right in pairs]
 
 
 @dataclass(frozen=True, slots=True)

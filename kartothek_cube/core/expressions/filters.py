@@ -129,20 +129,15 @@ def implied_clauses(filters: Sequence[Filter], schema: pa.Schema, accepts: Accep
     """
     try:
         split = [conjuncts_of(condition) for condition in filters]
-        translator = _Translator(schema, accepts, frozenset(_columns_without_nan(chain.from_iterable(split))))
-        return [_all_of([translator.implied(conjunct) for conjunct in conjuncts]) for conjuncts in split]
+        # NaN cannot satisfy these, whatever the other conjuncts say.
+        clauses = (c for c in chain.from_iterable(split) if isinstance(c, Clause) and c.value is not None)
+        translator = _Translator(schema, accepts, frozenset(c.column for c in clauses if c.op in (*_POINTS, *_UPPER)))
+        implied = ([translator.implied(conjunct) for conjunct in conjuncts] for conjuncts in split)
+        return [
+            Implied(tuple(chain.from_iterable(i.clauses for i in each)), all(i.exact for i in each)) for each in implied
+        ]
     except RecursionError:  # nothing is known of what is too deep
         return [NOTHING] * len(filters)
-
-
-def _all_of(implied: Sequence[Implied]) -> Implied:
-    return Implied(tuple(chain.from_iterable(i.clauses for i in implied)), all(i.exact for i in implied))
-
-
-def _columns_without_nan(conjuncts: Iterable[Filter]) -> set[str]:
-    """Columns in which NaN cannot satisfy all the conjuncts, whatever the others say."""
-    clauses = (c for c in conjuncts if isinstance(c, Clause))
-    return {c.column for c in clauses if c.op in (*_POINTS, *_UPPER) and c.value is not None}
 
 
 @dataclass(frozen=True, slots=True)

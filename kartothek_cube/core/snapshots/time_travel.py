@@ -316,7 +316,10 @@ def _snapshots(
     for age, (commit, entry) in enumerate(() if newest.has_foreign_commit else _walk(store, newest, rest)):
         for as_of in rest:
             if as_of not in found and is_wanted(commit, as_of):
-                snapshot = _older(store, newest, commit, entries) if age else newest
+                snapshot = newest
+                if age:
+                    document = _before(replace(newest.document, partitions=newest.partitions), commit, entries)
+                    snapshot = older_snapshot(store, newest, document, commit.id)
                 found[as_of] = ResolvedState(snapshot, age, commit.time)
         if found.keys() >= set(targets):
             return [found[as_of] for as_of in targets]
@@ -456,11 +459,6 @@ def _astray(uuid: str, entry: HistoryEntry) -> CorruptDocument:
     return CorruptDocument(
         f"Dataset {uuid!r}: the history entry of commit {entry.commit} does not lead to commit {entry.parent}."
     )
-
-
-def _older(store: Store, newest: Snapshot, commit: Commit, entries: Sequence[HistoryEntry]) -> Snapshot:
-    document = _before(replace(newest.document, partitions=newest.partitions), commit, entries)
-    return older_snapshot(store, newest, document, commit.id)
 
 
 def _entries(

@@ -38,7 +38,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import SizeEstimate, map_batches, map_in_threads, thread_count
 from kartothek_cube.core.runtime.options import Phase, current_options
 from kartothek_cube.core.scan.execute import read_batch
-from kartothek_cube.core.scan.plan import FilePlan, ScanTask
+from kartothek_cube.core.scan.plan import FilePlan
 from kartothek_cube.core.snapshots.statistics import extents_of_files, statistics_of_files
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import Cube, visible_columns
@@ -647,15 +647,12 @@ class _StoredRows:
             table, counts = read_batch(self._store, self._request, list(tasks.values()), self._room)
             tables = [table.slice(end - n, n) for end, n in zip(accumulate(counts), counts, strict=True)]
         else:
-            load = partial(_read_task, self._store, self._request)
-            tables = list(map_in_threads(load, list(tasks.values()), store=self._store))
+            store, request = self._store, self._request
+            found = map_in_threads(lambda t: read_rows(store, t.key, request, t.constants), tasks.values(), store=store)
+            tables = list(found)
         rows = dict(zip(tasks, tables, strict=True))
         then, now = (pa.concat_tables([self._nothing, *(rows[task.key] for task in side)]) for side in (old, new))
         return then, now
-
-
-def _read_task(store: Store, request: FileRequest, task: ScanTask) -> pa.Table:
-    return read_rows(store, task.key, request, task.constants)
 
 
 def _changed_partitions(before: Snapshot, after: Snapshot, by: Sequence[str]) -> list[FilePair]:
