@@ -431,6 +431,19 @@ class IncompleteCubeWarning(UserWarning):
     """
 
 
+class PublicationWarning(UserWarning):
+    """A commit has landed that could not be published as a new version of its Delta table.
+
+    The table stays at an older version. The next commit, or `publish_delta`, catches up.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", PublicationWarning)  # a nightly job publishes
+    """
+
+
 class KartothekCubeDeprecationWarning(DeprecationWarning):
     """A function, an argument or a value will be removed.
 

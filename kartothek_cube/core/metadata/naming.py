@@ -19,6 +19,8 @@ JSON_SUFFIX = f"{DOCUMENT_SUFFIX}.json"
 MSGPACK_SUFFIX = f"{DOCUMENT_SUFFIX}.msgpack.zstd"
 SCHEMA_FILE = "_common_metadata"
 STATISTICS_FOLDER = "_statistics"
+# Inside the folder of a table: the log that makes a Delta table of its files.
+DELTA_FOLDER = "_delta_log"
 
 _UUID = re.compile(r"[a-zA-Z0-9+\-_]+")
 
@@ -108,7 +110,8 @@ def is_data_key(key: str) -> bool:
     False
     """
     parts = key.split("/")
-    is_data = len(parts) > 2 and parts[1] not in ("indices", STATISTICS_FOLDER) and key.endswith(DATA_SUFFIX)
+    is_data = len(parts) > 2 and parts[1] not in ("indices", STATISTICS_FOLDER) and parts[2] != DELTA_FOLDER
+    is_data = is_data and key.endswith(DATA_SUFFIX)
     return is_data and not key.endswith(INDEX_SUFFIX)
 
 
