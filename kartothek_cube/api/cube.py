@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from kartothek_cube.core.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from kartothek_cube.core.delta.log import PublishedDelta as PublishedDelta
     from kartothek_cube.core.expressions.conditions import C as C
     from kartothek_cube.core.expressions.conditions import Condition as Condition
     from kartothek_cube.core.expressions.conditions import Conjunction as Conjunction
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kartothek_cube.cube.verbs.cells import forget_cells as forget_cells
     from kartothek_cube.cube.verbs.copy import copy_cube as copy_cube
     from kartothek_cube.cube.verbs.copy import rename_cube as rename_cube
+    from kartothek_cube.cube.verbs.delta import publish_cube_delta as publish_cube_delta
     from kartothek_cube.cube.verbs.describe import CubeChanges as CubeChanges
     from kartothek_cube.cube.verbs.describe import CubeDescription as CubeDescription
     from kartothek_cube.cube.verbs.describe import describe_cube as describe_cube
@@ -81,6 +83,7 @@ else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "core.delta.log": "PublishedDelta",
             "core.expressions.conditions": (
                 "C, Condition, Conjunction, EqualityCondition, GreaterEqualCondition, GreaterThanCondition, "
                 "InIntervalCondition, InequalityCondition, IsInCondition, IsNotInCondition, LessEqualCondition, "
@@ -91,6 +94,7 @@ else:
             "cube.query.plan": "Group, QueryPlan",
             "cube.verbs.cells": "ForgetReport, delete_cells, delete_cube, forget_cells",
             "cube.verbs.copy": "copy_cube, rename_cube",
+            "cube.verbs.delta": "publish_cube_delta",
             "cube.verbs.describe": (
                 "CubeChanges, CubeDescription, describe_cube, describe_cube_changes, list_cubes, open_cube"
             ),

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from kartothek_cube.core.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from kartothek_cube.core.dataset.delta import publish_delta as publish_delta
+    from kartothek_cube.core.dataset.delta import unpublish_delta as unpublish_delta
     from kartothek_cube.core.dataset.history import drop_dataset_tag as drop_dataset_tag
     from kartothek_cube.core.dataset.history import history as history
     from kartothek_cube.core.dataset.history import list_dataset_tags as list_dataset_tags
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
         update_dataset_from_dataframes__iter as update_dataset_from_dataframes__iter,
     )
     from kartothek_cube.core.dataset.write import write_single_partition as write_single_partition
+    from kartothek_cube.core.delta.log import PublishedDelta as PublishedDelta
     from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory as DatasetFactory
     from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata as DatasetMetadata
     from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadataBase as DatasetMetadataBase
@@ -84,6 +87,7 @@ else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "core.dataset.delta": "publish_delta, unpublish_delta",
             "core.dataset.history": (
                 "drop_dataset_tag, history, list_dataset_tags, read_dataset_changes, tag_dataset, undo"
             ),
@@ -102,6 +106,7 @@ else:
                 "store_dataframes_as_dataset, store_dataframes_as_dataset__iter, update_dataset_from_dataframes, "
                 "update_dataset_from_dataframes__iter, write_single_partition"
             ),
+            "core.delta.log": "PublishedDelta",
             "core.kartothek.dataset_metadata": (
                 "DatasetFactory, DatasetMetadata, DatasetMetadataBase, Partition, combine_metadata, ensure_store, "
                 "lazy_store"

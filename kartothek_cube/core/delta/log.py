@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 from urllib.parse import quote as _url_quote
@@ -89,7 +89,9 @@ class LogListing:
     def of(cls, keys: Iterable[str]) -> LogListing:
         """The listing of some keys; others are left out."""
         found = [match.groups() for key in keys if (match := _NAMED.fullmatch(key.rpartition("/")[2]))]
-        return cls(*(tuple(sorted(int(n) for n, kind in found if kind == each)) for each in ("json", "checkpoint.parquet")))
+        versions = sorted(int(n) for n, kind in found if kind == "json")
+        checkpoints = sorted(int(n) for n, kind in found if kind != "json")
+        return cls(tuple(versions), tuple(checkpoints))
 
     @property
     def last(self) -> int:
@@ -97,7 +99,7 @@ class LogListing:
         return max((*self.versions, *self.checkpoints), default=-1)
 
     def start_of(self, version: int) -> int | None:
-        """Where reading a version starts: a checkpoint, or -1 for the first version; None: nowhere."""
+        """The checkpoint from which a version is read, -1 without; None if objects are missing."""
         start = max((n for n in self.checkpoints if n <= version), default=-1)
         present = {*self.versions}
         return start if all(n in present for n in range(start + 1, version + 1)) else None
@@ -186,18 +188,6 @@ class DeltaHeader:
             reader = {"minReaderVersion": 3, "readerFeatures": list(self.features)}
         return {**reader, "minWriterVersion": 7, "writerFeatures": [*self.features, FEATURE]}
 
-    def metadata(self, table_id: str, name: str, created: int) -> dict[str, Any]:
-        """The action with schema and partition columns; ``created`` in milliseconds."""
-        return {
-            "id": table_id,
-            "name": name,
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": self.schema,
-            "partitionColumns": list(self.partition_columns),
-            "configuration": {},
-            "createdTime": created,
-        }
-
 
 def header_of(snapshot: Snapshot, table: str) -> DeltaHeader:
     """The header of one table of a dataset.
@@ -214,13 +204,15 @@ def header_of(snapshot: Snapshot, table: str) -> DeltaHeader:
     files = snapshot.partitions.file_column(table).drop_null()
     others = files.filter(pc.invert(pc.ends_with(files, DATA_SUFFIX)))
     if len(others):
-        raise Unsupported(f"{owner}: it has files that are not Parquet, e.g. {others[0].as_py()!r}. Store it as Parquet.")
+        raise Unsupported(f"{owner}: it has files that are not Parquet, e.g. {others[0].as_py()!r}. Store Parquet.")
     _check_names(schema, snapshot.partition_keys, owner)
     features = {_NTZ} if any(_has_local_moments(field.type) for field in schema) else set()
     fields = [_delta_field(f, f"{owner}: column {f.name!r}") for f in schema]
     for key in snapshot.partition_keys:
         if pt.is_binary(schema.field(key).type):
-            raise Unsupported(f"{owner}: partition column {key!r} is binary, which engines read differently. Store texts.")
+            raise Unsupported(
+                f"{owner}: partition column {key!r} is binary; engines read that differently. Store text."
+            )
     text = json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False, separators=(",", ":"))
     return DeltaHeader(text, tuple(snapshot.partition_keys), tuple(sorted(features)))
 
@@ -236,7 +228,7 @@ def _check_names(schema: pa.Schema, partition_keys: Sequence[str], owner: str) -
     for name in schema.names:
         other = folded.setdefault(name.lower(), name)
         if other != name:
-            raise Unsupported(f"{owner}: columns {other!r} and {name!r} differ by case only. Store one by another name.")
+            raise Unsupported(f"{owner}: columns {other!r} and {name!r} differ by case only. Rename one of them.")
     if {*schema.names} <= {*partition_keys}:
         raise Unsupported(
             f"{owner}: all of its columns, {join_names(schema.names)}, are partition columns. Store one more column."
@@ -267,7 +259,8 @@ def _delta_type(data_type: pa.DataType, owner: str) -> DeltaType:
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     if pt.is_struct(data_type):
         _check_names(pa.schema(list(data_type)), (), f"{owner} is a struct")
-        return {"type": "struct", "fields": [_delta_field(child, f"{owner}, field {child.name!r},") for child in data_type]}
+        fields = [_delta_field(child, f"{owner}, field {child.name!r},") for child in data_type]
+        return {"type": "struct", "fields": fields}
     advice = next((text for is_type, text in _ADVICE if is_type(data_type)), "Cast it to another type.")
     raise Unsupported(f"{owner} is {data_type}, which Delta or its readers do not have. {advice}")
 
@@ -326,9 +319,7 @@ def partition_values(snapshot: Snapshot, positions: pa.Array) -> list[dict[str, 
 
 
 def _value_texts(values: pa.ChunkedArray, column: str, uuid: str) -> list[str]:
-    encoded = values.combine_chunks().dictionary_encode()
-    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-    data_type, distinct = values.type, encoded.dictionary
+    data_type, distinct = values.type, pc.unique(values)
     if pt.is_timestamp(data_type) or pt.is_date(data_type):
         texts = distinct.cast(pa.string()).to_pylist()
     elif pt.is_floating(data_type):
@@ -344,7 +335,7 @@ def _value_texts(values: pa.ChunkedArray, column: str, uuid: str) -> list[str]:
             f"Dataset {uuid!r} cannot be published as a Delta table: partition column {column!r} has {shown}. "
             "Store another value, e.g. with update_rows, or partition by another column."
         )
-    return [texts[i] for i in encoded.indices.to_pylist()]
+    return [texts[i] for i in pc.index_in(values, value_set=distinct).to_pylist()]
 
 
 def _float_text(value: float) -> str:
@@ -369,26 +360,24 @@ def stats_of(statistics: FileStatistics, schema: pa.Schema, partition_keys: Sequ
     """
     rows = statistics.rows.to_pylist()
     every: list[dict[str, Any]] = [{"numRecords": n, "minValues": {}, "maxValues": {}, "nullCount": {}} for n in rows]
-    for field in schema:
-        if field.name in partition_keys:
-            continue
-        nulls = statistics.nulls(field.name)
-        if pt.is_floating(field.type):  # NaN counts as null here, and as a value in Delta
+    for column in (f for f in schema if f.name not in partition_keys):
+        nulls = statistics.nulls(column.name)
+        if pt.is_floating(column.type):  # NaN counts as null here, and as a value in Delta
             nulls = pc.if_else(pc.equal(nulls, 0), nulls, pa.scalar(None, nulls.type))
-        sides = _bounds(statistics, field, nulls)
+        sides = _bounds(statistics, column, nulls)
         for name, values in (("nullCount", nulls.to_pylist()), *sides.items()):
             for stats, value in zip(every, values, strict=True):
                 if value is not None:
-                    stats[name][field.name] = value
+                    stats[name][column.name] = value
     return [None if n is None else _ENCODER.encode(stats).decode() for n, stats in zip(rows, every, strict=True)]
 
 
-def _bounds(statistics: FileStatistics, field: pa.Field, nulls: pa.Array) -> dict[str, list[Any]]:
+def _bounds(statistics: FileStatistics, column: pa.Field, nulls: pa.Array) -> dict[str, list[Any]]:
     """The least and greatest values as JSON has them, None where they are left out."""
-    data_type, unknown = field.type, [None] * len(nulls)
-    if field.name not in statistics.columns or pt.is_boolean(data_type):
+    data_type, unknown = column.type, [None] * len(nulls)
+    if column.name not in statistics.columns or pt.is_boolean(data_type):
         return {}
-    bounds, sides = statistics.bounds(field.name, data_type), dict[str, list[Any]]()
+    bounds, sides = statistics.bounds(column.name, data_type), dict[str, list[Any]]()
     for name, ends in (("minValues", bounds.minimum), ("maxValues", bounds.maximum)):
         if pt.is_floating(data_type):
             # Some readers order -0.0 before 0.0.
@@ -429,8 +418,8 @@ class LogState:
         The version.
     state : str
         The state of the dataset, as of `state_id`.
-    table_id : str
-        The table's id, the same in all versions.
+    table_id, name : str
+        The id and the name of the table.
     created : int
         When the table was created, in milliseconds.
     header : DeltaHeader
@@ -442,13 +431,39 @@ class LogState:
     version: int
     state: str
     table_id: str
+    name: str
     created: int
     header: DeltaHeader
     files: pa.Array
 
+    def metadata(self) -> dict[str, Any]:
+        """The action with schema and partition columns."""
+        return {
+            "id": self.table_id,
+            "name": self.name,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": self.header.schema,
+            "partitionColumns": list(self.header.partition_columns),
+            "configuration": {},
+            "createdTime": self.created,
+        }
+
+    def txn(self, now: int) -> dict[str, Any]:
+        """The action that names the state; ``now`` in milliseconds."""
+        return {"appId": f"{_APPLICATION}{self.state}", "version": self.version, "lastUpdated": now}
+
 
 class _Path(msgspec.Struct):
     path: str
+
+
+class _Add(msgspec.Struct, omit_defaults=True):
+    path: str
+    partitionValues: dict[str, str | None]  # noqa: N815 - Delta's name
+    size: int
+    modificationTime: int  # noqa: N815 - Delta's name
+    dataChange: bool  # noqa: N815 - Delta's name
+    stats: str | None = None
 
 
 class _Txn(msgspec.Struct):
@@ -457,7 +472,8 @@ class _Txn(msgspec.Struct):
 
 class _MetaData(msgspec.Struct):
     id: str
-    schemaString: str  # noqa: N815 - Delta's name
+    name: str | None = None
+    schemaString: str = ""  # noqa: N815 - Delta's name
     partitionColumns: list[str] = []  # noqa: N815 - Delta's name
     createdTime: int = 0  # noqa: N815 - Delta's name
 
@@ -467,7 +483,7 @@ class _Protocol(msgspec.Struct):
 
 
 class _Line(msgspec.Struct):
-    add: _Path | None = None
+    add: _Add | None = None
     remove: _Path | None = None
     txn: _Txn | None = None
     metaData: _MetaData | None = None  # noqa: N815 - Delta's name
@@ -482,7 +498,7 @@ class LogReplay:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.paths: dict[str, None] = {}
+        self.adds: dict[str, _Add] = {}
         self.state, self.features = "", tuple[str, ...]()
         self.metadata: _MetaData | None = None
 
@@ -501,10 +517,10 @@ class LogReplay:
         # The files that a version removes are never those that it adds.
         for line in lines:
             if line.remove is not None:
-                self.paths.pop(line.remove.path, None)
+                self.adds.pop(line.remove.path, None)
         for line in lines:
             if line.add is not None:
-                self.paths[line.add.path] = None
+                self.adds[line.add.path] = line.add
             self._set(line)
 
     def _set(self, line: _Line) -> None:
@@ -518,23 +534,28 @@ class LogReplay:
     def apply_checkpoint(self, data: bytes, key: str) -> None:
         """Begin with a checkpoint; errors as of `apply`."""
         try:
-            table = pq.read_table(pa.BufferReader(data), columns=["add.path", "txn", "metaData", "protocol"])
-            paths = pc.struct_field(table.column("add"), "path").drop_null().to_pylist()
-            others = table.drop_columns("add").filter(pc.is_null(table.column("add")))
-            lines = [msgspec.convert({k: v for k, v in row.items() if v}, _Line) for row in others.to_pylist()]
+            rows = pq.read_table(pa.BufferReader(data), columns=["add", "txn", "metaData", "protocol"]).to_pylist()
+            found = [add for row in rows if (add := row.pop("add")) is not None]
+            adds = [msgspec.convert({**add, "partitionValues": dict(add["partitionValues"])}, _Add) for add in found]
+            lines = [msgspec.convert({k: v for k, v in row.items() if v}, _Line) for row in rows]
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
             raise CorruptData(f"The checkpoint {key!r} of a Delta table cannot be read: {error}") from error
-        self.paths = dict.fromkeys(paths)
+        self.adds = {add.path: add for add in adds}
         for line in lines:
             self._set(line)
+
+    def actions(self) -> list[dict[str, Any]]:
+        """The files now, as actions of a checkpoint."""
+        return [msgspec.to_builtins(add) for add in self.adds.values()]
 
     def at(self, version: int) -> LogState:
         """The state now, at a version; `CorruptData` if actions are missing."""
         if self.metadata is None or not self.state:
             raise CorruptData(f"The log {self.folder!r} has no schema, or another program wrote it.")
         header = DeltaHeader(self.metadata.schemaString, tuple(self.metadata.partitionColumns), self.features)
-        files = pa.array([key_of(path, self.folder) for path in self.paths], type=pa.string())
-        return LogState(version, self.state, self.metadata.id, self.metadata.createdTime, header, files)
+        files = pa.array([key_of(path, self.folder) for path in self.adds], type=pa.string())
+        table = self.metadata
+        return LogState(version, self.state, table.id, table.name or "", table.createdTime, header, files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -565,38 +586,33 @@ def change_since(last: LogState | None, files: pa.Array, again: pa.Array) -> Log
 
 
 def encode_version(
-    state: LogState, name: str, last: LogState | None, added: Sequence[NewFile], removed: pa.Array, folder: str, now: int
+    state: LogState, last: LogState | None, adds: Iterable[Mapping[str, Any]], removed: pa.Array, folder: str, now: int
 ) -> bytes:
     """The actions of a version; ``now`` in milliseconds, ``last`` the version before.
 
     Without ``last`` it says everything, whatever the versions before say.
     """
     operation = {"operation": "WRITE", "operationParameters": {}, "engineInfo": "kartothek_cube"}
-    header = state.header
-    actions: list[dict[str, Any]] = [{"commitInfo": {"timestamp": now, **operation, "kartothekCubeCommit": state.state}}]
-    if last is None or last.header.features != header.features:
-        actions.append({"protocol": header.protocol()})
-    if last is None or last.header != header:
-        actions.append({"metaData": header.metadata(state.table_id, name, state.created)})
-    actions.append({"txn": _txn(state, now)})
+    info = {"timestamp": now, **operation, "kartothekCubeCommit": state.state}
+    actions: list[dict[str, Any]] = [{"commitInfo": info}]
+    if last is None or last.header.features != state.header.features:
+        actions.append({"protocol": state.header.protocol()})
+    if last is None or last.header != state.header:
+        actions.append({"metaData": state.metadata()})
+    actions.append({"txn": state.txn(now)})
     gone = ({"path": path_of(key, folder), "deletionTimestamp": now, "dataChange": True} for key in removed.to_pylist())
     actions += ({"remove": each} for each in gone)
-    actions += ({"add": file.action(folder, now)} for file in added)
+    actions += ({"add": add} for add in adds)
     return b"\n".join(map(msgspec.json.encode, actions)) + b"\n"
 
 
-def _txn(state: LogState, now: int) -> dict[str, Any]:
-    return {"appId": f"{_APPLICATION}{state.state}", "version": state.version, "lastUpdated": now}
-
-
-def is_version_of(data: bytes, state: LogState) -> bool:
-    """Whether the bytes of a version are those of this state."""
-    replay = LogReplay("")
+def removes_some(data: bytes, paths: Collection[str]) -> bool:
+    """Whether a version removes one of some files; False if it cannot be read."""
     try:
-        replay.apply(data, "")
-    except CorruptData:
+        lines = _LINES.decode_lines(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
-    return replay.state == state.state
+    return any(line.remove is not None and line.remove.path in paths for line in lines)
 
 
 # --- checkpoints ----------------------------------------------------------------------------------
@@ -641,13 +657,13 @@ _CHECKPOINT = pa.schema(
 )
 
 
-def encode_checkpoint(state: LogState, name: str, files: Sequence[NewFile], folder: str, now: int) -> bytes:
+def encode_checkpoint(state: LogState, adds: Iterable[Mapping[str, Any]], now: int) -> bytes:
     """The whole state at a version: what was removed is not in it."""
     rows: list[dict[str, Any]] = [
         {"protocol": state.header.protocol()},
-        {"metaData": state.header.metadata(state.table_id, name, state.created)},
-        {"txn": _txn(state, now)},
-        *({"add": {**file.action(folder, now), "dataChange": False}} for file in files),
+        {"metaData": state.metadata()},
+        {"txn": state.txn(now)},
+        *({"add": {**add, "dataChange": False}} for add in adds),
     ]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=_CHECKPOINT), sink, compression="snappy")

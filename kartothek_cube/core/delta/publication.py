@@ -15,10 +15,11 @@ import random
 import time
 import uuid as uuid_module
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,17 +40,20 @@ from kartothek_cube.core.delta.log import (
     encode_version,
     header_of,
     is_always_published,
-    is_version_of,
+    is_log_key,
+    is_published,
     last_checkpoint_key,
     log_folder,
     partition_values,
+    path_of,
+    removes_some,
     state_id,
     stats_of,
     version_key,
     with_record,
 )
 from kartothek_cube.core.io.reader import FileRequest, read_rows
-from kartothek_cube.core.metadata.document import render_document
+from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.snapshot import Snapshot, cube_columns
 from kartothek_cube.core.metadata.statistics import FileStatistics, concat_statistics, file_names, reference_of
 from kartothek_cube.core.runtime.executor import LruCache, map_in_threads
@@ -64,6 +68,7 @@ from kartothek_cube.errors import (
     InvalidRequest,
     KeyNotFound,
     PublicationWarning,
+    Unsupported,
 )
 
 # Bytes of a version that tell whether it is the one that this process knows.
@@ -100,12 +105,12 @@ def read_log(store: Store, folder: str, listing: LogListing | None = None) -> St
     if last < 0:
         return StoredLog()
     with suppress(CorruptData, KeyNotFound):
-        return StoredLog(last, state_at(store, folder, listing, last))
+        return StoredLog(last, replay_to(store, folder, listing, last).at(last))
     return StoredLog(last)
 
 
-def state_at(store: Store, folder: str, listing: LogListing, version: int) -> LogState:
-    """What a version says.
+def replay_to(store: Store, folder: str, listing: LogListing, version: int) -> LogReplay:
+    """The actions up to a version.
 
     Raises
     ------
@@ -121,11 +126,11 @@ def state_at(store: Store, folder: str, listing: LogListing, version: int) -> Lo
     keys = [version_key(folder, n) for n in range(start + 1, version + 1)]
     for key, data in zip(keys, map_in_threads(store.get, keys, store=store), strict=True):
         replay.apply(data, key)
-    return replay.at(version)
+    return replay
 
 
 def _known_log(store: Store, folder: str) -> StoredLog:
-    """The log as this process knows it, if its newest version is still that; else as it is stored."""
+    """The log as this process knows it, if its newest version is unchanged; else as stored."""
     known = _cache.get((store.identity, folder))
     if known is not None:
         state, head = known
@@ -165,38 +170,50 @@ def _statistics(store: Store, snapshot: Snapshot, files: pa.Array) -> FileStatis
     return load_statistics(store, snapshot, None).of_files(names)
 
 
-def check_cells(store: Store, snapshot: Snapshot, added: IntArray) -> None:
-    """Refuse a dataset of a cube in which a newer file overrides cells of an older one.
+class OverriddenCells(InvalidRequest):
+    """Newer files of a dataset of a cube override cells of older ones."""
 
-    Only partitions with files at ``added`` are looked at: all others were looked at before.
 
-    Raises
-    ------
-    InvalidRequest
-        If there are such cells; the message says what helps.
+def suspects(store: Store, snapshot: Snapshot, added: IntArray) -> list[IntArray]:
+    """Groups of files of a dataset of a cube that may have the same cells, by their statistics.
+
+    Each has one of the partitions at ``added``: all others were looked at before.
     """
     cube = cube_columns(snapshot.document.metadata)
     if cube is None or len(snapshot.partitions) < 2 or not len(added):
-        return
+        return []
     numbers, is_new = snapshot.physical_partitions(cube.partitions), np.zeros(len(snapshot.partitions), dtype=bool)
     is_new[added] = True
     order = np.argsort(numbers, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
     groups = [group for group in groups if len(group) > 1 and is_new[group].any()]
     if not groups:
-        return
-    columns = cube.cell_columns(snapshot.schema.names)
-    inside = [c for c in columns if c not in snapshot.values.column_names]
+        return []
+    inside = [c for c in cube.cell_columns(snapshot.schema.names) if c not in snapshot.values.column_names]
     known = load_statistics(store, snapshot, inside).of_files(file_names(snapshot.files, snapshot.uuid))
     for column in inside:
         groups = [run for group in groups for run in _overlapping(known, snapshot.schema.field(column), group)]
-    for group in (group for group in groups if is_new[group].any()):
+    return [group for group in groups if is_new[group].any()]
+
+
+def check_cells(store: Store, snapshot: Snapshot, added: IntArray) -> None:
+    """Refuse a dataset of a cube in which a newer file overrides cells of an older one.
+
+    Raises
+    ------
+    OverriddenCells
+        If there are such cells in the `suspects`; the message says what helps.
+    """
+    cube = cube_columns(snapshot.document.metadata)
+    columns = () if cube is None else cube.cell_columns(snapshot.schema.names)
+    for group in suspects(store, snapshot, added):
         keys = np.concatenate(pack(_cells(store, snapshot, columns, group), columns))
         if overridden := len(keys) - len(np.unique(keys)):
             label = snapshot.partitions.labels[int(group[0])].as_py().rpartition("/")[0]
-            raise InvalidRequest(
+            example = f", e.g. of the partition {label!r}" if label else ""
+            raise OverriddenCells(
                 f"Dataset {snapshot.uuid!r} cannot be published as a Delta table: newer files override {overridden:,} "
-                f"cells of older ones{f', e.g. of the partition {label!r}' if label else ''}, and readers of Delta would "
+                f"cells of older ones{example}, and readers of Delta would "
                 "see both rows. Call compact_cube first, or compact_dataset for this dataset alone."
             )
 
@@ -240,9 +257,10 @@ def publish_snapshot(store: Store, snapshot: Snapshot, *, trusts_cache: bool = F
     headers = {table: header_of(snapshot, table) for table in snapshot.tables}  # nothing is written if one is refused
     done = [_publish_table(store, snapshot, table, trusts_cache) for table in headers]
     versions = {table: each.version for table, each in zip(headers, done, strict=True)}
-    sums = (sum(getattr(each, name) for each in done) for name in ("added", "removed", "bytes"))
+    added, removed, written = (sum(getattr(each, name) for each in done) for name in ("added", "removed", "bytes"))
     commits = {each.commit for each in done}
-    return PublishedDelta(max(versions.values()), commits.pop() if len(commits) == 1 else None, *sums, versions)
+    commit = commits.pop() if len(commits) == 1 else None
+    return PublishedDelta(max(versions.values()), commit, added, removed, written, versions)
 
 
 def _publish_table(store: Store, snapshot: Snapshot, table: str, trusts_cache: bool) -> PublishedDelta:
@@ -303,18 +321,19 @@ def put_version(store: Store, snapshot: Snapshot, table: str, log: StoredLog, *,
         version,
         state_id(snapshot),
         str(uuid_module.uuid4()) if known is None else known.table_id,
+        snapshot.uuid if len(snapshot.tables) == 1 else f"{snapshot.uuid}/{table}",
         now if known is None else known.created,
         header_of(snapshot, table),
         files.drop_null(),
     )
-    name = snapshot.uuid if len(snapshot.tables) == 1 else f"{snapshot.uuid}/{table}"
-    data = encode_version(state, name, last, added, change.removed, folder, now)
-    _put_on_condition(store, version_key(folder, version), data, state)
-    _cache.put((store.identity, folder), (state, data[:_HEAD]))
-    written, begins_anew = len(data), last is None and version > 0
+    actions = [file.action(folder, now) for file in added]
+    written = _put_actions(store, folder, state, encode_version(state, last, actions, change.removed, folder, now))
+    begins_anew = last is None and version > 0
     if begins_anew or (version and version % CHECKPOINT_EVERY == 0):
-        whole = added if last is None else _files(store, snapshot, table, change_since(None, files, files[:0]).added)
-        written += _put_checkpoint(store, state, name, whole, folder, now)
+        if last is not None:
+            whole = _files(store, snapshot, table, change_since(None, files, files[:0]).added)
+            actions = [file.action(folder, now) for file in whole]
+        written += _put_checkpoint(store, folder, state, actions, now)
     if begins_anew:
         remove_versions(store, folder, version)
     return PublishedDelta(version, snapshot.commit, len(added), len(change.removed), written)
@@ -327,25 +346,29 @@ def _reused(snapshot: Snapshot, files: pa.Array) -> pa.Array:
     return files.filter(file_names(files, snapshot.uuid).is_null())
 
 
-def _put_on_condition(store: Store, key: str, data: bytes, state: LogState) -> None:
-    if not store.capabilities.conditional_put:
-        store.put(key, data)
-        return
+def _put_actions(store: Store, folder: str, state: LogState, data: bytes) -> int:
+    """Put the actions of a version unless there is one; return their bytes."""
+    key = version_key(folder, state.version)
     try:
-        store.put_if(key, data, None)
+        if store.capabilities.conditional_put:
+            store.put_if(key, data, None)
+        else:
+            store.put(key, data)
     except Exception:
         # It may have been put although its answer was lost.
+        found = b""
         with suppress(Exception):
             found = store.get(key)
-            if found == data or is_version_of(found, state):
-                return
-        raise
+        if found != data:
+            raise
+    _cache.put((store.identity, folder), (state, data[:_HEAD]))
+    return len(data)
 
 
-def _put_checkpoint(store: Store, state: LogState, name: str, files: Sequence[NewFile], folder: str, now: int) -> int:
-    data = encode_checkpoint(state, name, files, folder, now)
+def _put_checkpoint(store: Store, folder: str, state: LogState, adds: Sequence[Mapping[str, Any]], now: int) -> int:
+    data = encode_checkpoint(state, adds, now)
     store.put(checkpoint_key(folder, state.version), data)
-    last = encode_last_checkpoint(state.version, len(files))
+    last = encode_last_checkpoint(state.version, len(adds))
     store.put(last_checkpoint_key(folder), last)
     return len(data) + len(last)
 
@@ -380,7 +403,8 @@ def put_record(store: Store, uuid: str, always: bool | None) -> Snapshot:
         # A document that belongs to a write which is not seen yet is for its writer.
         with suppress(VersionMismatch):
             if snapshot.undecided is None:
-                put_document(store, snapshot.key, render_document(document, msgpack=snapshot.is_msgpack), snapshot.token)
+                data = render_document(document, msgpack=snapshot.is_msgpack)
+                put_document(store, snapshot.key, data, snapshot.token)
                 return load_snapshot(store, uuid)
         if attempt > current_options().commit_retries:
             raise CommitConflict(f"Dataset {uuid!r} was changed {attempt} times meanwhile. Call it again.")
@@ -400,19 +424,147 @@ def remove_log(store: Store, snapshot: Snapshot) -> None:
         list(map_in_threads(store.delete, [key for key in keys if key not in first], store=store))
 
 
+def check_publishable(store: Store, snapshot: Snapshot, *, always: bool) -> None:
+    """Raise what publishing a snapshot would raise; with ``always`` not what only delays it."""
+    for table in snapshot.tables:
+        header_of(snapshot, table)
+        log = read_log(store, log_folder(snapshot.uuid, table))
+        files = snapshot.partitions.file_column(table)
+        added = change_since(log.state, files, _reused(snapshot, files)).added
+        partition_values(snapshot, pa.array(added))
+        if log.state is None or not always:
+            check_cells(store, snapshot, added)
+
+
+def publish(store: Store, uuid: str, *, always: bool) -> PublishedDelta:
+    """Publish the newest state, and record that; errors as of `publish_delta`."""
+    check_store_can_commit(store)
+    snapshot = load_snapshot(store, uuid)
+    keeps = always or is_always_published(snapshot.document)
+    try:
+        published = publish_snapshot(store, snapshot)
+    except OverriddenCells as error:
+        stays = {table: read_log(store, log_folder(uuid, table)).last for table in snapshot.tables}
+        if not always or -1 in stays.values():
+            raise
+        warnings.warn(f"{error} Until then the Delta table stays at its version.", PublicationWarning, stacklevel=3)
+        published = PublishedDelta(max(stays.values()), None, 0, 0, 0, stays)
+    after = put_record(store, uuid, keeps)
+    if keeps and state_id(after) != state_id(snapshot):  # a commit in between did not know
+        publish_after_commit(store, after)
+    return published
+
+
+def unpublish(store: Store, uuid: str) -> None:
+    """Remove the logs of a dataset, and the record; errors as of `unpublish_delta`."""
+    check_store_can_commit(store)
+    remove_log(store, put_record(store, uuid, None))
+
+
+def publish_as(store: Store, document: Document, uuid: str) -> None:
+    """Publish a dataset as another one was, whose document is given; what fails is a warning."""
+    if is_published(document):
+        _publish_or_warn(store, put_record(store, uuid, is_always_published(document)))
+
+
+def describe_publication(store: Store, snapshot: Snapshot) -> str | None:
+    """A line about the Delta table of a dataset, None if it is not published."""
+    if not is_published(snapshot.document):
+        return None
+    lines = []
+    for table in snapshot.tables:
+        log = read_log(store, log_folder(snapshot.uuid, table))
+        which = f" of table {table!r}" if len(snapshot.tables) > 1 else ""
+        if log.state is None:
+            lines.append(f"no version{which} that can be read; publish_delta mends it")
+            continue
+        is_newest = log.state.state == state_id(snapshot)
+        lines.append(
+            f"version {log.last}{which}, {'the newest state' if is_newest else f'of commit {log.state.state}'}"
+        )
+        files = snapshot.partitions.file_column(table)
+        if not is_newest and len(suspects(store, snapshot, change_since(log.state, files, files[:0]).added)):
+            lines.append("later ones may override cells, and wait for compact_cube")
+    return "; ".join([*lines, *(["after each commit"] if is_always_published(snapshot.document) else [])])
+
+
+# --- upkeep ---------------------------------------------------------------------------------------
+
+
+def folders_of_logs(keys: Iterable[str]) -> list[str]:
+    """The folders of the logs to which some keys belong."""
+    return sorted({key.rpartition("/")[0] + "/" for key in keys if is_log_key(key)})
+
+
+def published_files(store: Store, folders: Iterable[str]) -> frozenset[str]:
+    """The files that the newest versions of some logs name: readers of Delta need them."""
+    found = map_in_threads(lambda folder: read_log(store, folder).state, list(folders), store=store)
+    return frozenset(key for state in found if state is not None for key in state.files.to_pylist())
+
+
+def forget_files(store: Store, folder: str, gone: Collection[str]) -> list[str]:
+    """Remove the versions that name files which are to be removed; return the keys of objects.
+
+    The first version after them gets a checkpoint. If it is the newest, another one repeats it, so
+    that no version has the path of a removed file.
+    """
+    _, listing = list_log(store, folder)
+    paths = {path_of(key, folder) for key in gone}
+    numbers = [n for n in listing.versions if listing.start_of(n) is not None]
+    data = map_in_threads(lambda n: store.get(version_key(folder, n)), numbers, store=store)
+    first = max((n for n, each in zip(numbers, data, strict=True) if removes_some(each, paths)), default=None)
+    if first is None:
+        return []
+    replay, now = replay_to(store, folder, listing, first), time.time_ns() // 1_000_000
+    state, adds = replay.at(first), replay.actions()
+    if first == listing.last:
+        state = replace(state, version=first + 1)
+        _put_actions(store, folder, state, encode_version(state, None, adds, pa.array([], pa.string()), folder, now))
+    _put_checkpoint(store, folder, state, adds, now)
+    return remove_versions(store, folder, state.version)
+
+
+def renew_log(store: Store, snapshot: Snapshot) -> None:
+    """Replace the logs by one version that shows this state, so that nothing of before is in them.
+
+    If that is refused, or the record is gone, the logs are removed.
+    """
+    tries = current_options().commit_retries
+    for table in snapshot.tables:
+        folder = log_folder(snapshot.uuid, table)
+        for attempt in range(tries + 1):
+            log = read_log(store, folder)
+            if log.last < 0:
+                break
+            if not is_published(snapshot.document):
+                remove_log(store, snapshot)
+                break
+            try:
+                put_version(store, snapshot, table, log, anew=True)
+                break
+            except VersionMismatch:
+                if attempt == tries:
+                    raise
+            except (OverriddenCells, Unsupported):
+                remove_log(store, snapshot)
+
+
 # --- after a commit -------------------------------------------------------------------------------
 
 
 def publish_after_commit(store: Store, landed: Snapshot) -> None:
     """Publish a commit that has landed, if that is wanted. Whatever fails is a warning."""
-    if not is_always_published(landed.document):
-        return
+    if is_always_published(landed.document):
+        _publish_or_warn(store, landed)
+
+
+def _publish_or_warn(store: Store, landed: Snapshot) -> None:
     try:
-        publish_snapshot(store, replace(landed, result=None), trusts_cache=True)
-    except Exception as error:  # noqa: BLE001 - the commit has landed
+        publish_snapshot(store, landed, trusts_cache=True)
+    except Exception as error:
         warnings.warn(
             f"Dataset {landed.uuid!r}: the commit {landed.commit} has landed, but its Delta table stays at an older "
             f"version, until a later commit or publish_delta succeeds. Reason: {error}",
             PublicationWarning,
-            stacklevel=3,
+            stacklevel=4,
         )

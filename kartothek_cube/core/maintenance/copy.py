@@ -22,6 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from kartothek_cube.core.commit.cube_writes import abort_pending, decided_state, settle_committed
+from kartothek_cube.core.delta.publication import publish_as
 from kartothek_cube.core.io.formats import check_named_key, file_suffix
 from kartothek_cube.core.maintenance.garbage import (
     is_bookkeeping,
@@ -893,6 +894,7 @@ def run_rename(store: Store, uuid: str, new_uuid: str, renamed: Mapping[str, str
                 f"Dataset {uuid!r} was changed while it was being renamed, so it stays; "
                 f"{new_uuid!r} is a copy of its older state. Delete {new_uuid!r} and rename again."
             ) from error
+    publish_as(store, find_documents(store, uuid)[0].document, new_uuid)
     delete_whole_dataset(store, uuid)
     return load_snapshot(store, new_uuid)
 
