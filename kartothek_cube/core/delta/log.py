@@ -311,11 +311,15 @@ def partition_values(snapshot: Snapshot, positions: pa.Array) -> list[dict[str, 
     Raises
     ------
     Unsupported
-        For values that Delta reads as others: empty texts (null) and NaN.
+        For values that readers take for null.
     """
     keys = snapshot.partition_keys
     texts = [_value_texts(snapshot.values.column(key).take(positions), key, snapshot.uuid) for key in keys]
     return [dict(zip(keys, row, strict=True)) for row in zip(*texts, strict=True)] if keys else [{}] * len(positions)
+
+
+# What folders of Hive are called for a null.
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def _value_texts(values: pa.ChunkedArray, column: str, uuid: str) -> list[str]:
@@ -328,12 +332,12 @@ def _value_texts(values: pa.ChunkedArray, column: str, uuid: str) -> list[str]:
         texts = ["true" if value else "false" for value in distinct.to_pylist()]
     else:
         texts = [str(value) for value in distinct.to_pylist()]
-    bad = next((text for text in texts if text in ("", "NaN") and not (text and pt.is_string(data_type))), None)
+    unreadable = ("", _HIVE_NULL) if pt.is_string(data_type) else ("NaN",)
+    bad = next((text for text in texts if text in unreadable), None)
     if bad is not None:
-        shown = "an empty text, which Delta reads as null" if not bad else "NaN, which engines compare differently"
         raise Unsupported(
-            f"Dataset {uuid!r} cannot be published as a Delta table: partition column {column!r} has {shown}. "
-            "Store another value, e.g. with update_rows, or partition by another column."
+            f"Dataset {uuid!r} cannot be published as a Delta table: partition column {column!r} has the value {bad!r} "
+            "that readers of Delta take for null. Store another value, or partition by another column."
         )
     return [texts[i] for i in pc.index_in(values, value_set=distinct).to_pylist()]
 
