@@ -27,7 +27,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from kartothek_cube.core.arguments import join_names
 from kartothek_cube.core.io.formats import DATA_SUFFIX
 from kartothek_cube.core.metadata.commit_log import fingerprint
 from kartothek_cube.core.metadata.document import DELTA_KEY, Document
@@ -205,7 +204,7 @@ def header_of(snapshot: Snapshot, table: str) -> DeltaHeader:
     others = files.filter(pc.invert(pc.ends_with(files, DATA_SUFFIX)))
     if len(others):
         raise Unsupported(f"{owner}: it has files that are not Parquet, e.g. {others[0].as_py()!r}. Store Parquet.")
-    _check_names(schema, snapshot.partition_keys, owner)
+    _check_names(schema, owner)
     features = {_NTZ} if any(_has_local_moments(field.type) for field in schema) else set()
     fields = [_delta_field(f, f"{owner}: column {f.name!r}") for f in schema]
     for key in snapshot.partition_keys:
@@ -217,7 +216,7 @@ def header_of(snapshot: Snapshot, table: str) -> DeltaHeader:
     return DeltaHeader(text, tuple(snapshot.partition_keys), tuple(sorted(features)))
 
 
-def _check_names(schema: pa.Schema, partition_keys: Sequence[str], owner: str) -> None:
+def _check_names(schema: pa.Schema, owner: str) -> None:
     odd = [name for name in schema.names if _FORBIDDEN.search(name) or not name]
     if odd:
         raise Unsupported(
@@ -229,10 +228,6 @@ def _check_names(schema: pa.Schema, partition_keys: Sequence[str], owner: str) -
         other = folded.setdefault(name.lower(), name)
         if other != name:
             raise Unsupported(f"{owner}: columns {other!r} and {name!r} differ by case only. Rename one of them.")
-    if {*schema.names} <= {*partition_keys}:
-        raise Unsupported(
-            f"{owner}: all of its columns, {join_names(schema.names)}, are partition columns. Store one more column."
-        )
 
 
 def _has_local_moments(data_type: pa.DataType) -> bool:
@@ -258,7 +253,7 @@ def _delta_type(data_type: pa.DataType, owner: str) -> DeltaType:
         key, value = (_delta_type(child, owner) for child in (data_type.key_type, data_type.item_type))
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     if pt.is_struct(data_type):
-        _check_names(pa.schema(list(data_type)), (), f"{owner} is a struct")
+        _check_names(pa.schema(list(data_type)), f"{owner} is a struct")
         fields = [_delta_field(child, f"{owner}, field {child.name!r},") for child in data_type]
         return {"type": "struct", "fields": fields}
     advice = next((text for is_type, text in _ADVICE if is_type(data_type)), "Cast it to another type.")
