@@ -73,10 +73,7 @@ def _applied(store: Store, number: int, before: set[str], uuid: str, table: str)
     gone = {action["remove"]["path"] for action in done if "remove" in action}
     new = {action["add"]["path"] for action in done if "add" in action}
     assert not gone & new
-    # A version that says everything stands for itself.
-    return (
-        new if number and any("protocol" in a for a in done) and not gone and new >= before else (before - gone) | new
-    )
+    return (before - gone) | new
 
 
 # --- other programs -------------------------------------------------------------------------------
@@ -89,12 +86,14 @@ def by_polars(root: Path, uuid: str = UUID, version: int | None = None, table: s
     return pl.scan_delta(str(root / uuid / table), version=version)
 
 
-def by_deltalake(root: Path, where: str = "", uuid: str = UUID, version: int | None = None) -> pa.Table:
+def by_deltalake(
+    root: Path, where: str = "", select: str = "*", uuid: str = UUID, version: int | None = None
+) -> pa.Table:
     """The rows of a version that satisfy a condition in SQL."""
     from deltalake import DeltaTable, QueryBuilder
 
     found = DeltaTable(str(root / uuid / "table"), version=version)
-    return pa.table(QueryBuilder().register("t", found).execute(f"SELECT * FROM t {where}").read_all())
+    return pa.table(QueryBuilder().register("t", found).execute(f"SELECT {select} FROM t {where}").read_all())
 
 
 def comparable(table: pa.Table) -> list[str]:

@@ -103,6 +103,16 @@ class LogListing:
         present = {*self.versions}
         return start if all(n in present for n in range(start + 1, version + 1)) else None
 
+    @property
+    def readable(self) -> list[int]:
+        """The versions that can be read, ascending."""
+        found = {*self.checkpoints}
+        found.update(n for n in self.versions if n == 0)
+        for n in self.versions:
+            if n - 1 in found:
+                found.add(n)
+        return [n for n in self.versions if n in found]
+
 
 def is_published(document: Document) -> bool:
     """Whether a dataset has been published, and the log has not been removed by this library."""

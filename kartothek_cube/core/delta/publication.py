@@ -15,11 +15,12 @@ import random
 import time
 import uuid as uuid_module
 import warnings
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -70,6 +71,8 @@ from kartothek_cube.errors import (
     PublicationWarning,
     Unsupported,
 )
+
+T = TypeVar("T")
 
 # Bytes of a version that tell whether it is the one that this process knows.
 _HEAD = 512
@@ -268,7 +271,9 @@ def _publish_table(store: Store, snapshot: Snapshot, table: str, trusts_cache: b
     known = _cache.get((store.identity, folder)) if trusts_cache else None
     if known is not None and _is_at(known[0], snapshot, table):
         return PublishedDelta(known[0].version, snapshot.commit, 0, 0, 0)
-    for attempt in count(1):
+
+    def attempt() -> PublishedDelta:
+        nonlocal snapshot
         log = _known_log(store, folder)
         is_published = log.state is not None and _is_at(log.state, snapshot, table)
         # A state that came before that of the log would be a step back. One that is read after the
@@ -280,14 +285,25 @@ def _publish_table(store: Store, snapshot: Snapshot, table: str, trusts_cache: b
             return PublishedDelta(log.last, snapshot.commit, 0, 0, 0)
         try:
             return put_version(store, snapshot, table, log)
-        except VersionMismatch as error:
+        except VersionMismatch:
             _cache.discard((store.identity, folder))
-            if attempt > current_options().commit_retries:
+            raise
+
+    return _repeated(snapshot.uuid, attempt)
+
+
+def _repeated(uuid: str, attempt: Callable[[], T]) -> T:
+    """Repeat what another writer has overtaken."""
+    for number in count(1):
+        try:
+            return attempt()
+        except VersionMismatch as error:
+            if number > current_options().commit_retries:
                 raise CommitConflict(
-                    f"Dataset {snapshot.uuid!r} was published by others {attempt} times while its commit "
-                    f"{snapshot.commit} was to be published. The next publication catches up."
+                    f"Dataset {uuid!r} was changed or published by others {number} times meanwhile. Nothing of it is "
+                    "lost: call it again."
                 ) from error
-            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.01 * 2**attempt)))  # noqa: S311 - no secret
+            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.01 * 2**number)))  # noqa: S311 - no secret
     raise AssertionError
 
 
@@ -299,11 +315,10 @@ def _is_at(state: LogState, snapshot: Snapshot, table: str) -> bool:
     return state.state == state_id(snapshot) and state.header == header_of(snapshot, table)
 
 
-def put_version(store: Store, snapshot: Snapshot, table: str, log: StoredLog, *, anew: bool = False) -> PublishedDelta:
+def put_version(store: Store, snapshot: Snapshot, table: str, log: StoredLog) -> PublishedDelta:
     """Put the next version of a log, which shows this state.
 
-    If the log cannot be read, or ``anew``, the version says everything, and those before are
-    removed.
+    If the log cannot be read, the version says everything, and those before are removed.
 
     Raises
     ------
@@ -311,18 +326,16 @@ def put_version(store: Store, snapshot: Snapshot, table: str, log: StoredLog, *,
         If another publisher was faster.
     """
     folder, now, version = log_folder(snapshot.uuid, table), time.time_ns() // 1_000_000, log.last + 1
-    files, last = snapshot.partitions.file_column(table), None if anew else log.state
-    reused = _reused(snapshot, files)
-    change = change_since(last, files, reused)
-    check_cells(store, snapshot, change_since(log.state, files, reused).added)
+    files, last = snapshot.partitions.file_column(table), log.state
+    change = change_since(last, files, _reused(snapshot, files))
+    check_cells(store, snapshot, change.added)
     added = _files(store, snapshot, table, change.added)
-    known = log.state
     state = LogState(
         version,
         state_id(snapshot),
-        str(uuid_module.uuid4()) if known is None else known.table_id,
+        str(uuid_module.uuid4()) if last is None else last.table_id,
         snapshot.uuid if len(snapshot.tables) == 1 else f"{snapshot.uuid}/{table}",
-        now if known is None else known.created,
+        now if last is None else last.created,
         header_of(snapshot, table),
         files.drop_null(),
     )
@@ -395,21 +408,20 @@ def put_record(store: Store, uuid: str, always: bool | None) -> Snapshot:
     CommitConflict
         If other writers came first more often than ``options(commit_retries=...)``.
     """
-    for attempt in count(1):
+
+    def attempt() -> Snapshot:
         snapshot = load_snapshot(store, uuid)
         document = with_record(snapshot.document, always)
         if document.metadata == snapshot.document.metadata:
             return snapshot
         # A document that belongs to a write which is not seen yet is for its writer.
-        with suppress(VersionMismatch):
-            if snapshot.undecided is None:
-                data = render_document(document, msgpack=snapshot.is_msgpack)
-                put_document(store, snapshot.key, data, snapshot.token)
-                return load_snapshot(store, uuid)
-        if attempt > current_options().commit_retries:
-            raise CommitConflict(f"Dataset {uuid!r} was changed {attempt} times meanwhile. Call it again.")
-        time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.01 * 2**attempt)))  # noqa: S311 - no secret
-    raise AssertionError
+        if snapshot.undecided is not None:
+            raise store.mismatch(snapshot.key, snapshot.token)
+        data = render_document(document, msgpack=snapshot.is_msgpack)
+        put_document(store, snapshot.key, data, snapshot.token)
+        return load_snapshot(store, uuid)
+
+    return _repeated(uuid, attempt)
 
 
 def remove_log(store: Store, snapshot: Snapshot) -> None:
@@ -502,51 +514,59 @@ def published_files(store: Store, folders: Iterable[str]) -> frozenset[str]:
     return frozenset(key for state in found if state is not None for key in state.files.to_pylist())
 
 
-def forget_files(store: Store, folder: str, gone: Collection[str]) -> list[str]:
-    """Remove the versions that name files which are to be removed; return the keys of objects.
+def forget_files(store: Store, folder: str, gone: Collection[str]) -> None:
+    """Remove the versions that name files which are to be removed.
 
     The first version after them gets a checkpoint. If it is the newest, another one repeats it, so
     that no version has the path of a removed file.
     """
-    _, listing = list_log(store, folder)
     paths = {path_of(key, folder) for key in gone}
-    numbers = [n for n in listing.versions if listing.start_of(n) is not None]
-    data = map_in_threads(lambda n: store.get(version_key(folder, n)), numbers, store=store)
-    first = max((n for n, each in zip(numbers, data, strict=True) if removes_some(each, paths)), default=None)
-    if first is None:
-        return []
-    replay, now = replay_to(store, folder, listing, first), time.time_ns() // 1_000_000
-    state, adds = replay.at(first), replay.actions()
-    if first == listing.last:
-        state = replace(state, version=first + 1)
+
+    def forget() -> None:
+        _, listing = list_log(store, folder)
+        numbers = listing.readable
+        data = map_in_threads(lambda n: store.get(version_key(folder, n)), numbers, store=store)
+        first = max((n for n, each in zip(numbers, data, strict=True) if removes_some(each, paths)), default=None)
+        if first is not None:
+            _begin_with(store, folder, listing, first, repeats=first == listing.last)
+
+    _repeated(folder.partition("/")[0], forget)
+
+
+def _begin_with(store: Store, folder: str, listing: LogListing, version: int, *, repeats: bool) -> None:
+    """Remove the versions before one; if it ``repeats``, itself after another one like it."""
+    replay, now = replay_to(store, folder, listing, version), time.time_ns() // 1_000_000
+    state, adds = replay.at(version), replay.actions()
+    if repeats:
+        state = replace(state, version=version + 1)
         _put_actions(store, folder, state, encode_version(state, None, adds, pa.array([], pa.string()), folder, now))
     _put_checkpoint(store, folder, state, adds, now)
-    return remove_versions(store, folder, state.version)
+    remove_versions(store, folder, state.version)
 
 
-def renew_log(store: Store, snapshot: Snapshot) -> None:
+def _keep_newest(store: Store, folder: str) -> None:
+    _, listing = list_log(store, folder)
+    if len(listing.versions) > 1:
+        _begin_with(store, folder, listing, listing.last, repeats=True)
+
+
+def renew_logs(store: Store, snapshot: Snapshot) -> None:
     """Replace the logs by one version that shows this state, so that nothing of before is in them.
 
     If that is refused, or the record is gone, the logs are removed.
     """
-    tries = current_options().commit_retries
-    for table in snapshot.tables:
-        folder = log_folder(snapshot.uuid, table)
-        for attempt in range(tries + 1):
-            log = read_log(store, folder)
-            if log.last < 0:
-                break
-            if not is_published(snapshot.document):
-                remove_log(store, snapshot)
-                break
-            try:
-                put_version(store, snapshot, table, log, anew=True)
-                break
-            except VersionMismatch:
-                if attempt == tries:
-                    raise
-            except (OverriddenCells, Unsupported):
-                remove_log(store, snapshot)
+    folders = [log_folder(snapshot.uuid, table) for table in snapshot.tables]
+    if not any(list_log(store, folder)[0] for folder in folders):
+        return
+    try:
+        if not is_published(snapshot.document):
+            remove_log(store, snapshot)
+            return
+        publish_snapshot(store, snapshot)
+        for folder in folders:
+            _repeated(snapshot.uuid, partial(_keep_newest, store, folder))
+    except (OverriddenCells, Unsupported):
+        remove_log(store, snapshot)
 
 
 # --- after a commit -------------------------------------------------------------------------------

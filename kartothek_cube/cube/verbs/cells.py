@@ -18,7 +18,7 @@ from typing import NamedTuple
 from kartothek_cube.core.arguments import check_flag, converter_str_set_optional
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
 from kartothek_cube.core.dataset.history import drop_dataset_tag
-from kartothek_cube.core.delta.publication import renew_log
+from kartothek_cube.core.delta.publication import renew_logs
 from kartothek_cube.core.expressions.conditions import Conjunction
 from kartothek_cube.core.maintenance.copy import (
     Deletion,
@@ -370,7 +370,7 @@ def forget_cells(
                 else:
                     drop_dataset_tag(tag.uuid, opened, tag.name)
             for snapshot in load_cube(found, opened).values():
-                renew_log(opened, snapshot)
+                renew_logs(opened, snapshot)
         # Also where no row matches: an interrupted call may have left the files.
         at_once = overrides(grace=timedelta(0), retain=timedelta(0))
         return ForgetReport(
