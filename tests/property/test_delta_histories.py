@@ -69,7 +69,7 @@ class History:
         self.next += n
         few = [draw(FLOATS)]  # often one value a file, so that bounds exclude it
         columns = {
-            "p": [draw([text for text in TEXTS if text]) for _ in range(n)],
+            "p": [draw([text for text in TEXTS if 0 < len(text) < 20]) for _ in range(n)],
             "q": [draw(DAYS) for _ in range(n)],
             "x": range(self.next - n, self.next),
             "f": [draw(few if narrow else FLOATS) for _ in range(n)],

@@ -49,11 +49,11 @@ def stats(store: Store, version: int, uuid: str = UUID) -> list[dict[str, Any]]:
 
 
 def versions(store: Store, uuid: str = UUID, table: str = "table") -> dict[int, set[str]]:
-    """The keys of the files of each version that can be read; no version is missing in between."""
+    """The keys of the files of each version that can be read; none is missing before the newest."""
     folder, found = f"{uuid}/{table}/", dict[int, set[str]]()
     names = [key.rpartition("/")[2] for key in log_keys(store, uuid, table)]
-    numbers = sorted(int(name[:20]) for name in names if name.endswith(".json"))
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
+    present = {int(name[:20]) for name in names if name.endswith(".json")}
+    numbers = [n for n in sorted(present) if present >= {*range(n, max(present))}]
     for number in numbers:
         checkpoint = f"{number:020d}.checkpoint.parquet"
         if checkpoint in names:
