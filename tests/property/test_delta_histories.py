@@ -24,8 +24,9 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.errors import InvalidInput
+from tests.caches import forget
 from tests.support.commits import make_foreign
-from tests.support.delta import UUID, actions, by_deltalake, by_polars, comparable, forget_logs, versions
+from tests.support.delta import UUID, actions, by_deltalake, by_polars, comparable, versions
 from tests.support.thoroughness import is_exhaustive
 
 pl = pytest.importorskip("polars", reason="not installed: polars")
@@ -125,7 +126,7 @@ class History:
             garbage_collect_dataset(UUID, self.store)
 
     def restart(self):
-        forget_logs(self.store)
+        forget(self.store)
         publish_delta(UUID, self.store)
 
     def step(self):

@@ -9,21 +9,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.delta import publication
-from tests.caches import forget
-
 if TYPE_CHECKING:
     from pathlib import Path
 
     from kartothek_cube.core.stores.contract import Store
 
 UUID = "uuid"
-
-
-def forget_logs(store: Store) -> None:
-    """What a process that starts afresh knows: nothing."""
-    forget(store)
-    publication._cache.clear()
 
 
 # --- naive ----------------------------------------------------------------------------------------

@@ -211,6 +211,9 @@ def header_of(snapshot: Snapshot, table: str) -> DeltaHeader:
     if snapshot.document.partitions is None:
         raise Unsupported(f"{owner}: its document lists no partitions. Store its rows as a new dataset.")
     files = snapshot.partitions.file_column(table).drop_null()
+    outside = files.filter(pc.invert(pc.starts_with(files, f"{snapshot.uuid}/{table}/")))
+    if len(outside):
+        raise Unsupported(f"{owner}: it has files elsewhere, e.g. {outside[0].as_py()!r}. Copy it with copy_dataset.")
     others = files.filter(pc.invert(pc.ends_with(files, DATA_SUFFIX)))
     if len(others):
         raise Unsupported(f"{owner}: it has files that are not Parquet, e.g. {others[0].as_py()!r}. Store Parquet.")
@@ -316,11 +319,26 @@ def partition_values(snapshot: Snapshot, positions: pa.Array) -> list[dict[str, 
     Raises
     ------
     Unsupported
-        For values that readers take for null.
+        For values that readers take for null, and paths that spell them in another way than Hive.
     """
     keys = snapshot.partition_keys
+    _check_folders(snapshot, positions)
     texts = [_value_texts(snapshot.values.column(key).take(positions), key, snapshot.uuid) for key in keys]
     return [dict(zip(keys, row, strict=True)) for row in zip(*texts, strict=True)] if keys else [{}] * len(positions)
+
+
+def _check_folders(snapshot: Snapshot, positions: pa.Array) -> None:
+    """Refuse paths with a slash in a value, which kartothek leaves as it is."""
+    folders = 2 + len(snapshot.partition_keys)
+    for files in snapshot.partitions.files.values():
+        named = files.take(positions).drop_null()
+        odd = named.filter(pc.not_equal(pc.count_substring(named, "/"), folders))
+        if len(odd):
+            raise Unsupported(
+                f"Dataset {snapshot.uuid!r} cannot be published as a Delta table: the folders of {odd[0].as_py()!r} "
+                "are not its partition values one by one, and some readers of Delta take them from there. Write such "
+                f"files anew: compact_dataset({snapshot.uuid!r}, store, rewrite=True)."
+            )
 
 
 # What folders of Hive are called for a null.

@@ -56,11 +56,17 @@ from kartothek_cube.core.delta.log import (
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.snapshot import Snapshot, cube_columns
-from kartothek_cube.core.metadata.statistics import FileStatistics, concat_statistics, file_names, reference_of
+from kartothek_cube.core.metadata.statistics import (
+    FileStatistics,
+    StatisticsReference,
+    concat_statistics,
+    file_names,
+    reference_of,
+)
 from kartothek_cube.core.runtime.executor import LruCache, map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.documents import put_document
-from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.snapshots.loader import load_snapshot, remember
 from kartothek_cube.core.snapshots.statistics import load_statistics
 from kartothek_cube.core.stores.contract import Store, VersionMismatch, check_store_can_commit
 from kartothek_cube.errors import (
@@ -167,9 +173,11 @@ def _files(store: Store, snapshot: Snapshot, table: str, positions: IntArray) ->
 def _statistics(store: Store, snapshot: Snapshot, files: pa.Array) -> FileStatistics:
     """Statistics of files, a row each; those of the last commits are inside the document."""
     names = file_names(files, snapshot.uuid)
-    recent = concat_statistics(reference_of(snapshot.document.metadata).recent_statistics())
-    if pc.all(pc.is_in(names, value_set=recent.files), min_count=0).as_py():
-        return recent.of_files(names)
+    for text in reversed(reference_of(snapshot.document.metadata).recent):
+        # Mostly those of the last commit are enough.
+        recent = concat_statistics(StatisticsReference((), (text,)).recent_statistics())
+        if pc.all(pc.is_in(names, value_set=recent.files), min_count=0).as_py():
+            return recent.of_files(names)
     return load_statistics(store, snapshot, None).of_files(names)
 
 
@@ -418,8 +426,8 @@ def put_record(store: Store, uuid: str, always: bool | None) -> Snapshot:
         if snapshot.undecided is not None:
             raise store.mismatch(snapshot.key, snapshot.token)
         data = render_document(document, msgpack=snapshot.is_msgpack)
-        put_document(store, snapshot.key, data, snapshot.token)
-        return load_snapshot(store, uuid)
+        token = put_document(store, snapshot.key, data, snapshot.token)
+        return remember(store, replace(snapshot, document=document, token=token))
 
     return _repeated(uuid, attempt)
 

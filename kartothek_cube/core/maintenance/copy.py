@@ -877,7 +877,9 @@ def run_rename(store: Store, uuid: str, new_uuid: str, renamed: Mapping[str, str
     """
     if uuid == check_uuid(new_uuid):
         raise InvalidInput(f"Cannot rename dataset {uuid!r} to itself.")
-    if not is_nearly_renamed(store, uuid, new_uuid):
+    if is_nearly_renamed(store, uuid, new_uuid):
+        document = find_documents(store, uuid)[0].document
+    else:
         check_store_can_commit(store)
         snapshot = load_snapshot(store, uuid)
         if snapshot.undecided is not None:  # its writer must not commit to a dataset that is gone
@@ -887,14 +889,15 @@ def run_rename(store: Store, uuid: str, new_uuid: str, renamed: Mapping[str, str
         state = copied.chain[-1].id if copied.chain else fingerprint(copied.document.partitions)
         try:
             # From here on nobody can commit to the original: no commit is lost with it.
-            original = StoredDocument(snapshot.key, snapshot.token, snapshot.document)
+            document = snapshot.document
+            original = StoredDocument(snapshot.key, snapshot.token, document)
             lock_for_move(store, original, _mark(new_uuid, state))
         except VersionMismatch as error:
             raise CommitConflict(
                 f"Dataset {uuid!r} was changed while it was being renamed, so it stays; "
                 f"{new_uuid!r} is a copy of its older state. Delete {new_uuid!r} and rename again."
             ) from error
-    publish_as(store, find_documents(store, uuid)[0].document, new_uuid)
+    publish_as(store, document, new_uuid)
     delete_whole_dataset(store, uuid)
     return load_snapshot(store, new_uuid)
 

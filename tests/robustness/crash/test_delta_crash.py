@@ -20,8 +20,9 @@ from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import AlreadyExists
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash
+from tests.caches import forget
 from tests.support.datasets import contents
-from tests.support.delta import forget_logs, log_keys, versions
+from tests.support.delta import log_keys, versions
 from tests.support.thoroughness import crash_points, is_exhaustive
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def holding(found: dict[str, bytes]) -> MemoryStore:
     store = MemoryStore()
     for key, data in found.items():
         store.put(key, data)
-    forget_logs(store)
+    forget(store)
     return store
 
 
@@ -139,7 +140,7 @@ def crashes(name: str) -> Any:
 
         with pytest.raises(SimulatedCrash), options(threads=1):
             VERBS[name].run(FaultyStore(store, dies))
-        forget_logs(store)
+        forget(store)
         yield store
 
 
@@ -178,7 +179,7 @@ def test_every_version_names_files_that_are_there_and_the_next_publication_catch
         assert api.verify_dataset(uuid, store, deep=True).errors == ()
         if name == "forget":
             assert not [key for key, data in contents(store).items() if b'"one"' in data or "p=a" in key]
-        forget_logs(store)
+        forget(store)
         api.update_dataset_from_dataframes([MORE.slice(0, 1)], store, uuid, delete_scope=[{"p": "b"}])
         publish_delta(uuid, store)
         assert newest(store, uuid) == files(store, uuid)

@@ -33,7 +33,8 @@ from kartothek_cube import (
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidRequest, PublicationWarning, Unsupported
-from tests.support.delta import added, forget_logs, log_keys, versions
+from tests.caches import forget
+from tests.support.delta import added, log_keys, versions
 from tests.support.erasure import holders
 
 CUBE = Cube(["x"], ["p"], "cube")
@@ -177,7 +178,7 @@ def test_what_was_forgotten_is_nowhere_in_the_log(always):
     forget_cells(cube, store, (C("x") == 2))
     assert [key for text in ("secret", "private", "personal") for key in holders(store, text)] == []
     assert is_published(store)
-    forget_logs(store)
+    forget(store)
     assert len(versions(store, SEED_UUID)) == 1
 
 

@@ -24,8 +24,9 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
     verify_dataset,
 )
+from tests.caches import forget
 from tests.support.all_types import ALL_TYPES
-from tests.support.delta import UUID, by_deltalake, by_polars, comparable, forget_logs, log_keys, versions
+from tests.support.delta import UUID, by_deltalake, by_polars, comparable, log_keys, versions
 
 pl = pytest.importorskip("polars", reason="not installed: polars")
 deltalake = pytest.importorskip("deltalake", reason="not installed: deltalake")
@@ -134,7 +135,7 @@ def test_a_checkpoint_of_another_program_is_read(store, tmp_path):
     update_dataset_from_dataframes([pa.table({"p": ["a"], "x": [3]})], store, UUID, delete_scope=[{"p": "a"}])
     deltalake.DeltaTable(str(tmp_path / UUID / "table")).create_checkpoint()
     assert len(log_keys(store)) == 4
-    forget_logs(store)
+    forget(store)
     update_dataset_from_dataframes([pa.table({"p": ["c"], "x": [4]})], store, UUID)
     assert [*versions(store)] == [0, 1, 2]
     assert comparable(by_polars(tmp_path).collect().to_arrow()) == comparable(read_table_arrow(UUID, store))
@@ -152,6 +153,6 @@ def test_our_checkpoint_is_read_by_others(store, tmp_path, monkeypatch):
     expected = comparable(read_table_arrow(UUID, store))
     assert comparable(by_polars(tmp_path).collect().to_arrow()) == expected
     assert comparable(by_deltalake(tmp_path)) == expected
-    forget_logs(store)
+    forget(store)
     assert publish_delta(UUID, store).version == 3
     assert [f for f in verify_dataset(UUID, store).findings if f.severity != "info"] == []

@@ -32,9 +32,10 @@ from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, PublicationWarning, Unsupported
 from kartothek_cube.testing.stores import FaultyStore
+from tests.caches import forget
 from tests.support.commits import make_foreign
 from tests.support.datasets import contents
-from tests.support.delta import UUID, actions, added, forget_logs, log_keys, stats, versions
+from tests.support.delta import UUID, actions, added, log_keys, stats, versions
 
 NOW = options(grace=timedelta(0), retain=timedelta(0))
 ROWS = pa.table({"p": ["a", "b"], "x": [1, 2], "v1": [0.5, 1.5]})
@@ -91,7 +92,7 @@ def test_a_state_is_published_once(store):
     before = contents(store)
     again = publish_delta(UUID, store)
     assert (again.version, again.added, again.removed, again.bytes) == (0, 0, 0, 0)
-    forget_logs(store)
+    forget(store)
     assert publish_delta(UUID, store).bytes == 0
     assert contents(store) == before
 
@@ -160,7 +161,7 @@ def test_after_fifty_versions_there_is_a_checkpoint(store):
     assert f"{UUID}/table/_delta_log/{50:020d}.checkpoint.parquet" in log_keys(store)
     assert json.loads(store.get(f"{UUID}/table/_delta_log/_last_checkpoint")) == {"version": 50, "size": 6}
     assert last(store) == files(store)
-    forget_logs(store)
+    forget(store)
     assert publish_delta(UUID, store).version == 51
 
 
@@ -254,6 +255,24 @@ def test_csv_is_refused(store):
         publish_delta(UUID, store)
 
 
+def test_files_elsewhere_and_unlisted_ones_are_refused(store):
+    stored(store)
+    document = json.loads(store.get(f"{UUID}.by-dataset-metadata.json"))
+    (label, *_) = document["partitions"]
+    document["partitions"][label]["files"]["table"] = f"other/table/{label}.parquet"
+    for key in files(store):
+        store.copy(key, key.replace(UUID, "other", 1))
+    store.put(f"{UUID}.by-dataset-metadata.json", json.dumps(document).encode())
+    forget(store)
+    with pytest.raises(Unsupported, match=r"it has files elsewhere, e\.g\. 'other/table/.*copy_dataset"):
+        publish_delta(UUID, store)
+    del document["partitions"]
+    store.put(f"{UUID}.by-dataset-metadata.json", json.dumps(document).encode())
+    forget(store)
+    with pytest.raises(Unsupported, match="its document lists no partitions"):
+        publish_delta(UUID, store)
+
+
 def test_a_dataset_that_does_not_exist_is_said(store):
     for verb in (publish_delta, unpublish_delta):
         with pytest.raises(DatasetNotFound):
@@ -342,7 +361,7 @@ def test_a_damaged_log_is_replaced_by_a_version_that_says_everything(store, dama
         store.delete(key)
     else:
         store.put(key, b'{"add"' if damage == "torn" else b'{"add":1}\n')
-    forget_logs(store)
+    forget(store)
     assert [f.check for f in verify_dataset(UUID, store).findings] == ["delta-log"]
     assert publish_delta(UUID, store).version == 3
     assert versions(store) == {3: files(store)}
@@ -392,7 +411,7 @@ def test_an_older_state_is_not_published_after_a_newer_one(store):
     append(store)
     publish_delta(UUID, store)
     publish_snapshot(store, older)
-    forget_logs(store)
+    forget(store)
     publish_snapshot(store, older, trusts_cache=True)
     assert [*versions(store)] == [0, 1]
 
@@ -432,7 +451,7 @@ def test_versions_that_name_removed_files_are_removed_with_them(store):
         assert versions(store) == states
         garbage_collect_dataset(UUID, store)
     assert versions(store) == {n: states[n] for n in (1, 2, 3)}
-    forget_logs(store)
+    forget(store)
     append(store)
     assert last(store) == files(store)
 
@@ -471,7 +490,7 @@ def test_reads_do_not_see_the_log(store):
     stored(store)
     before = read_table_arrow(UUID, store)
     publish_delta(UUID, store)
-    forget_logs(store)
+    forget(store)
     assert read_table_arrow(UUID, store).equals(before)
     assert load_snapshot(store, UUID).document.user_metadata.keys() == {"creation_time"}
 
