@@ -155,6 +155,8 @@ def _known_log(store: Store, folder: str) -> StoredLog:
 
 def _files(store: Store, snapshot: Snapshot, table: str, positions: IntArray) -> list[NewFile]:
     """The files of some partitions, as a version adds them."""
+    if not len(positions):
+        return []
     picked = pa.array(positions)
     files = snapshot.partitions.file_column(table).take(picked)
     values = partition_values(snapshot, picked)
