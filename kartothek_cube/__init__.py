@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from kartothek_cube.api.cube import undo_cube as undo_cube
     from kartothek_cube.api.cube import update_cube as update_cube
     from kartothek_cube.api.cube import verify_cube as verify_cube
-    from kartothek_cube.core.dataset.delta import publish_delta as publish_delta
-    from kartothek_cube.core.dataset.delta import unpublish_delta as unpublish_delta
     from kartothek_cube.core.dataset.history import drop_dataset_tag as drop_dataset_tag
     from kartothek_cube.core.dataset.history import list_dataset_tags as list_dataset_tags
     from kartothek_cube.core.dataset.history import read_dataset_changes as read_dataset_changes
@@ -60,7 +58,9 @@ if TYPE_CHECKING:
     from kartothek_cube.core.dataset.maintain import build_statistics as build_statistics
     from kartothek_cube.core.dataset.maintain import drop_columns as drop_columns
     from kartothek_cube.core.dataset.maintain import list_datasets as list_datasets
+    from kartothek_cube.core.dataset.maintain import publish_delta as publish_delta
     from kartothek_cube.core.dataset.maintain import set_layout as set_layout
+    from kartothek_cube.core.dataset.maintain import unpublish_delta as unpublish_delta
     from kartothek_cube.core.dataset.rows import delete_rows as delete_rows
     from kartothek_cube.core.dataset.rows import merge_dataset as merge_dataset
     from kartothek_cube.core.dataset.rows import update_rows as update_rows
@@ -87,9 +87,10 @@ else:
                 "publish_cube_delta, query_cube, query_cube_arrow, query_cube_changes, remove_partitions, rename_cube, "
                 "run_plan, stream_cube, tag_cube, undo_cube, update_cube, verify_cube"
             ),
-            "core.dataset.delta": "publish_delta, unpublish_delta",
             "core.dataset.history": "drop_dataset_tag, list_dataset_tags, read_dataset_changes, tag_dataset",
-            "core.dataset.maintain": "build_statistics, drop_columns, list_datasets, set_layout",
+            "core.dataset.maintain": (
+                "build_statistics, drop_columns, list_datasets, publish_delta, set_layout, unpublish_delta"
+            ),
             "core.dataset.rows": "delete_rows, merge_dataset, update_rows",
             "core.runtime.options": "Progress, options",
             "core.stores.open": "open_store",

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from kartothek_cube.cube.verbs.cells import forget_cells as forget_cells
     from kartothek_cube.cube.verbs.copy import copy_cube as copy_cube
     from kartothek_cube.cube.verbs.copy import rename_cube as rename_cube
-    from kartothek_cube.cube.verbs.delta import publish_cube_delta as publish_cube_delta
     from kartothek_cube.cube.verbs.describe import CubeChanges as CubeChanges
     from kartothek_cube.cube.verbs.describe import CubeDescription as CubeDescription
     from kartothek_cube.cube.verbs.describe import describe_cube as describe_cube
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from kartothek_cube.cube.verbs.maintain import collect_stats as collect_stats
     from kartothek_cube.cube.verbs.maintain import compact_cube as compact_cube
     from kartothek_cube.cube.verbs.maintain import drop_cube_index as drop_cube_index
+    from kartothek_cube.cube.verbs.maintain import publish_cube_delta as publish_cube_delta
     from kartothek_cube.cube.verbs.read import count_cube as count_cube
     from kartothek_cube.cube.verbs.read import iter_cube as iter_cube
     from kartothek_cube.cube.verbs.read import load_group as load_group
@@ -94,7 +94,6 @@ else:
             "cube.query.plan": "Group, QueryPlan",
             "cube.verbs.cells": "ForgetReport, delete_cells, delete_cube, forget_cells",
             "cube.verbs.copy": "copy_cube, rename_cube",
-            "cube.verbs.delta": "publish_cube_delta",
             "cube.verbs.describe": (
                 "CubeChanges, CubeDescription, describe_cube, describe_cube_changes, list_cubes, open_cube"
             ),
@@ -102,7 +101,8 @@ else:
                 "cube_history, drop_cube_tag, list_cube_tags, query_cube_changes, tag_cube, undo_cube"
             ),
             "cube.verbs.maintain": (
-                "CleanupReport, build_cube_index, cleanup_cube, collect_stats, compact_cube, drop_cube_index"
+                "CleanupReport, build_cube_index, cleanup_cube, collect_stats, compact_cube, drop_cube_index, "
+                "publish_cube_delta"
             ),
             "cube.verbs.read": (
                 "count_cube, iter_cube, load_group, plan_cube_query, query_cube, query_cube_arrow, run_plan, "

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 from kartothek_cube.core.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from kartothek_cube.core.dataset.delta import publish_delta as publish_delta
-    from kartothek_cube.core.dataset.delta import unpublish_delta as unpublish_delta
     from kartothek_cube.core.dataset.history import drop_dataset_tag as drop_dataset_tag
     from kartothek_cube.core.dataset.history import history as history
     from kartothek_cube.core.dataset.history import list_dataset_tags as list_dataset_tags
@@ -24,8 +22,10 @@ if TYPE_CHECKING:
     from kartothek_cube.core.dataset.maintain import garbage_collect_dataset as garbage_collect_dataset
     from kartothek_cube.core.dataset.maintain import hash_dataset as hash_dataset
     from kartothek_cube.core.dataset.maintain import list_datasets as list_datasets
+    from kartothek_cube.core.dataset.maintain import publish_delta as publish_delta
     from kartothek_cube.core.dataset.maintain import rename_dataset as rename_dataset
     from kartothek_cube.core.dataset.maintain import set_layout as set_layout
+    from kartothek_cube.core.dataset.maintain import unpublish_delta as unpublish_delta
     from kartothek_cube.core.dataset.maintain import verify_dataset as verify_dataset
     from kartothek_cube.core.dataset.read import ScanPlan as ScanPlan
     from kartothek_cube.core.dataset.read import plan_table_scan as plan_table_scan
@@ -87,14 +87,14 @@ else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "core.dataset.delta": "publish_delta, unpublish_delta",
             "core.dataset.history": (
                 "drop_dataset_tag, history, list_dataset_tags, read_dataset_changes, tag_dataset, undo"
             ),
             "core.dataset.maintain": (
                 "build_dataset_indices, build_statistics, collect_dataset_metadata, compact_dataset, "
                 "convert_metadata_format, copy_dataset, delete_dataset, drop_columns, garbage_collect_dataset, "
-                "hash_dataset, list_datasets, rename_dataset, set_layout, verify_dataset"
+                "hash_dataset, list_datasets, publish_delta, rename_dataset, set_layout, unpublish_delta, "
+                "verify_dataset"
             ),
             "core.dataset.read": (
                 "ScanPlan, plan_table_scan, read_dataset_as_dataframes, read_dataset_as_dataframes__iterator, "

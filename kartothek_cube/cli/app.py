@@ -60,10 +60,9 @@ _MODULES = {
     command: module
     for module, commands in {
         "copy": "copy delete forget rename",
-        "delta": "publish unpublish",
         "history": "changes history tag undo",
         "load": "append build extend",
-        "maintain": "check_migration cleanup compact index verify",
+        "maintain": "check_migration cleanup compact index publish unpublish verify",
         "query": "query sql",
         "rows": "delete_rows merge",
         "show": "explain files info report stats",

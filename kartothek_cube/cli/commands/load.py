@@ -156,13 +156,15 @@ def extend_command(
     FILEs are those of `build`. The dataset is partitioned by those partition columns of the cube
     that it has.
     """
+    import pyarrow as pa
+
     from kartothek_cube.cube.verbs.write import extend_cube
 
     with working(session):
         loaded = load_cube(session)
         # Columns of the cube have its types, so that rows are found.
         cells = [*loaded.cube.dimension_columns, *loaded.cube.partition_columns]
-        known = _schema_of({name: loaded.types[name] for name in cells})
+        known = pa.schema({name: loaded.types[name] for name in cells})
         sources = read_sources({dataset: files}, named, {}, known)
 
     def write(rows: Iterator[dict[str, pa.Table]], partition_on: dict[str, list[str]]) -> Mapping[str, DatasetMetadata]:
@@ -173,12 +175,6 @@ def extend_command(
 
 def _names(texts: Sequence[str]) -> list[str]:
     return [part for text in texts for part in parts_of(text) if part]
-
-
-def _schema_of(types: Mapping[str, Any]) -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema(types)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -232,13 +228,14 @@ def read_sources(
         if not (name and sign and path):
             raise click.UsageError(f"Invalid value for '--dataset': {text!r} is not <name>=<file>.")
         paths.setdefault(name, []).append(path)
-    return {name: _source(name, files, schemas.get(name, cells)) for name, files in paths.items()}
+    return {name: source_of(name, files, schemas.get(name, cells)) for name, files in paths.items()}
 
 
-def _source(name: str, paths: Sequence[str], known: pa.Schema | None) -> Source:
+def source_of(name: str, paths: Sequence[str], known: pa.Schema | None) -> Source:
+    """The files of one dataset; errors as of `read_sources`."""
     import pyarrow as pa
 
-    parts = [part for path in paths for part in _datasets(path, known)]
+    parts = [part for path in paths for part in datasets_in(path, known)]
     schemas = [_plain(part.schema) for part in parts]
     try:
         schema = pa.unify_schemas(schemas, promote_options="permissive")
@@ -257,7 +254,7 @@ def _plain(schema: pa.Schema) -> pa.Schema:
     return pa.schema(types)
 
 
-def _datasets(path: str, known: pa.Schema | None) -> Iterator[FileSystemDataset]:
+def datasets_in(path: str, known: pa.Schema | None) -> Iterator[FileSystemDataset]:
     """What a file, a folder or a glob has: one dataset for each format."""
     found, base = [path], ""
     if Path(path).is_dir():
@@ -278,7 +275,7 @@ def _datasets(path: str, known: pa.Schema | None) -> Iterator[FileSystemDataset]
     for suffix, name in _SUFFIXES.items():
         files = [file for file in found if Path(file).suffix.lower() == suffix]
         if files:
-            yield _opened(files, name, base, known)
+            yield opened_files(files, name, base, known)
 
 
 def _is_hidden(path: Path, base: str) -> bool:
@@ -290,7 +287,8 @@ def _before_glob(parts: Sequence[str]) -> list[str]:
     return list(parts[:first]) or ["."]
 
 
-def _opened(files: Sequence[str], name: str, base: str, known: pa.Schema | None) -> FileSystemDataset:
+def opened_files(files: Sequence[str], name: str, base: str, known: pa.Schema | None) -> FileSystemDataset:
+    """Files of one format; below ``base``, if there is one, folders are called column=value."""
     import pyarrow as pa
     from pyarrow import csv, fs
     from pyarrow import dataset as ds
@@ -344,13 +342,14 @@ def perform(
     import pyarrow as pa
 
     if dry_run:
-        plan = {"dry_run": True, "datasets": {name: _described(cube, source) for name, source in sources.items()}}
+        plan = {"dry_run": True, "datasets": {name: description_of(cube, source) for name, source in sources.items()}}
         show(session, plan, lambda: plan_lines(cube, sources))
         return
     if not (yes or session.json):
         for line in plan_lines(cube, sources):
             echo(line)
-    confirm(f"Write {_counted(sources)} to cube {session.prefix}?", store, yes=yes)
+    files = pluralize(sum(source.files for source in sources.values()), "file")
+    confirm(f"Write {files} to cube {session.prefix}?", store, yes=yes)
     partition_on = {name: [c for c in cube.partition_columns if c in s.schema.names] for name, s in sources.items()}
     rows = ({name: rows} for name, source in sources.items() for rows in source.tables())
     with working(session):
@@ -362,23 +361,12 @@ def perform(
     show(session, {"dry_run": False, "datasets": done}, partial(done_lines, done))
 
 
-def _counted(sources: Mapping[str, Source]) -> str:
-    return pluralize(sum(source.files for source in sources.values()), "file")
-
-
-def _roles(cube: Cube) -> dict[str, str]:
-    roles = dict.fromkeys(sorted(cube.index_columns), "index")
-    return {
-        **roles,
-        **dict.fromkeys(cube.dimension_columns, "dimension"),
-        **dict.fromkeys(cube.partition_columns, "partition"),
-    }
-
-
-def _described(cube: Cube, source: Source) -> dict[str, Any]:
+def description_of(cube: Cube, source: Source) -> dict[str, Any]:
+    """The files and columns of a dataset as plain values."""
     from kartothek_cube.core.arrow.types import stored_type
 
-    roles = _roles(cube)
+    by_role = {"index": cube.index_columns, "dimension": cube.dimension_columns, "partition": cube.partition_columns}
+    roles = {column: role for role, names in by_role.items() for column in names}
     columns = [
         {"name": f.name, "type": str(stored_type(f.type)), "role": roles.get(f.name, "payload")} for f in source.schema
     ]
@@ -388,7 +376,7 @@ def _described(cube: Cube, source: Source) -> dict[str, Any]:
 def plan_lines(cube: Cube, sources: Mapping[str, Source]) -> Iterator[str]:
     """Datasets with their files and columns, as text."""
     for name, source in sources.items():
-        described = _described(cube, source)
+        described = description_of(cube, source)
         yield f"{bold(f'{name}:')} {pluralize(described['files'], 'file')}"
         rows = [(column["name"], column["type"], column["role"]) for column in described["columns"]]
         yield from (f"  {line}" for line in table(["column", "type", "is"], rows))

@@ -65,18 +65,6 @@ def last_checkpoint_key(folder: str) -> str:
     return f"{folder}_last_checkpoint"
 
 
-def is_log_key(key: str) -> bool:
-    """Whether a key belongs to the log of a table of some dataset.
-
-    Examples
-    --------
-    >>> is_log_key("sales/table/_delta_log/00000000000000000000.json")
-    True
-    """
-    parts = key.split("/")
-    return len(parts) == 4 and parts[2] == DELTA_FOLDER
-
-
 @dataclass(frozen=True, slots=True)
 class LogListing:
     """What the folder of a log has: numbers of versions, and of checkpoints, ascending."""
@@ -112,11 +100,6 @@ class LogListing:
             if n - 1 in found:
                 found.add(n)
         return [n for n in self.versions if n in found]
-
-
-def is_published(document: Document) -> bool:
-    """Whether a dataset has been published, and the log has not been removed by this library."""
-    return DELTA_KEY in document.metadata
 
 
 def is_always_published(document: Document) -> bool:
@@ -350,7 +333,8 @@ def _value_texts(values: pa.ChunkedArray, column: str, uuid: str) -> list[str]:
     if pt.is_timestamp(data_type) or pt.is_date(data_type):
         texts = distinct.cast(pa.string()).to_pylist()
     elif pt.is_floating(data_type):
-        texts = [_float_text(value) for value in distinct.to_pylist()]
+        spelled = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+        texts = [spelled.get(text, text) for text in map(repr, distinct.to_pylist())]
     elif pt.is_boolean(data_type):
         texts = ["true" if value else "false" for value in distinct.to_pylist()]
     else:
@@ -363,14 +347,6 @@ def _value_texts(values: pa.ChunkedArray, column: str, uuid: str) -> list[str]:
             "that readers of Delta take for null. Store another value, or partition by another column."
         )
     return [texts[i] for i in pc.index_in(values, value_set=distinct).to_pylist()]
-
-
-def _float_text(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return repr(value)
 
 
 # Decimals in JSON are numbers, which some readers take for floats.

@@ -41,8 +41,6 @@ from kartothek_cube.core.delta.log import (
     encode_version,
     header_of,
     is_always_published,
-    is_log_key,
-    is_published,
     last_checkpoint_key,
     log_folder,
     partition_values,
@@ -54,7 +52,7 @@ from kartothek_cube.core.delta.log import (
     with_record,
 )
 from kartothek_cube.core.io.reader import FileRequest, read_rows
-from kartothek_cube.core.metadata.document import Document, render_document
+from kartothek_cube.core.metadata.document import DELTA_KEY, Document, render_document
 from kartothek_cube.core.metadata.snapshot import Snapshot, cube_columns
 from kartothek_cube.core.metadata.statistics import (
     FileStatistics,
@@ -458,7 +456,7 @@ def check_publishable(store: Store, snapshot: Snapshot, *, always: bool) -> None
             check_cells(store, snapshot, added)
 
 
-def publish(store: Store, uuid: str, *, always: bool) -> PublishedDelta:
+def publish_newest(store: Store, uuid: str, *, always: bool) -> PublishedDelta:
     """Publish the newest state, and record that; errors as of `publish_delta`."""
     check_store_can_commit(store)
     snapshot = load_snapshot(store, uuid)
@@ -485,13 +483,12 @@ def unpublish(store: Store, uuid: str) -> None:
 
 def publish_as(store: Store, document: Document, uuid: str) -> None:
     """Publish a dataset as another one was, whose document is given; what fails is a warning."""
-    if is_published(document):
-        _publish_or_warn(store, put_record(store, uuid, is_always_published(document)))
+    _publish_or_warn(store, put_record(store, uuid, is_always_published(document)))
 
 
 def describe_publication(store: Store, snapshot: Snapshot) -> str | None:
     """A line about the Delta table of a dataset, None if it is not published."""
-    if not is_published(snapshot.document):
+    if DELTA_KEY not in snapshot.document.metadata:
         return None
     lines = []
     for table in snapshot.tables:
@@ -511,11 +508,6 @@ def describe_publication(store: Store, snapshot: Snapshot) -> str | None:
 
 
 # --- upkeep ---------------------------------------------------------------------------------------
-
-
-def folders_of_logs(keys: Iterable[str]) -> list[str]:
-    """The folders of the logs to which some keys belong."""
-    return sorted({key.rpartition("/")[0] + "/" for key in keys if is_log_key(key)})
 
 
 def published_files(store: Store, folders: Iterable[str]) -> frozenset[str]:
@@ -569,7 +561,7 @@ def renew_logs(store: Store, snapshot: Snapshot) -> None:
     if not any(list_log(store, folder)[0] for folder in folders):
         return
     try:
-        if not is_published(snapshot.document):
+        if DELTA_KEY not in snapshot.document.metadata:
             remove_log(store, snapshot)
             return
         publish_snapshot(store, snapshot)

@@ -51,6 +51,7 @@ from kartothek_cube.core.metadata.commit_log import (
     stored_chain,
 )
 from kartothek_cube.core.metadata.document import (
+    DELTA_KEY,
     OWN_PREFIX,
     STATE_KEYS,
     Document,
@@ -897,7 +898,8 @@ def run_rename(store: Store, uuid: str, new_uuid: str, renamed: Mapping[str, str
                 f"Dataset {uuid!r} was changed while it was being renamed, so it stays; "
                 f"{new_uuid!r} is a copy of its older state. Delete {new_uuid!r} and rename again."
             ) from error
-    publish_as(store, document, new_uuid)
+    if DELTA_KEY in document.metadata:
+        publish_as(store, document, new_uuid)
     delete_whole_dataset(store, uuid)
     return load_snapshot(store, new_uuid)
 

@@ -24,12 +24,19 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.commit.cube_writes import finish_stopped_writes
-from kartothek_cube.core.delta.log import is_log_key
-from kartothek_cube.core.delta.publication import folders_of_logs, forget_files, published_files
+from kartothek_cube.core.delta.publication import forget_files, published_files
 from kartothek_cube.core.io.formats import INDEX_SUFFIX
 from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.history_entry import HISTORY_FOLDER, decode_entry, history_key
-from kartothek_cube.core.metadata.naming import SCHEMA_FILE, STATISTICS_FOLDER, document_key, new_id, schema_key
+from kartothek_cube.core.metadata.naming import (
+    SCHEMA_FILE,
+    STATISTICS_FOLDER,
+    document_key,
+    folders_of_logs,
+    is_log_key,
+    new_id,
+    schema_key,
+)
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, StatisticsReference, file_names, statistics_files
 from kartothek_cube.core.metadata.tag import TAGS_FOLDER, Tag, decode_state, is_state_key, is_tag_key, is_tag_object
@@ -673,7 +680,9 @@ def sweep(store: Store, scope: GarbageScope, *, dry_run: bool, executor: Executo
     marks = read_marks(store, (e.key for e in unnamed))
     marked = marked_since(marks, policy.now)
     logs = folders_of_logs(e.key for e in unnamed)
-    pins = read_pins(store, (e.key for e in unnamed), policy, Pins(published=published_files(store, logs)))
+    pins = read_pins(
+        store, (e.key for e in unnamed), policy, Pins(published=published_files(store, logs) if logs else frozenset())
+    )
     plan = plan_garbage(unnamed, history, marked, policy, pins)
     if not dry_run:
         removed_keys = {file.key for file in plan.old}

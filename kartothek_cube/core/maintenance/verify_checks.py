@@ -25,15 +25,17 @@ from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
 from kartothek_cube.core.arrow.keys import IntArray, pack_one, stable_order
 from kartothek_cube.core.arrow.types import common_type, compatible, stored_type
-from kartothek_cube.core.delta.log import LogListing, is_always_published, is_log_key, is_published, state_id
-from kartothek_cube.core.delta.publication import folders_of_logs, read_log
+from kartothek_cube.core.delta.log import LogListing, is_always_published, state_id
+from kartothek_cube.core.delta.publication import read_log
 from kartothek_cube.core.io.formats import CSV_GZIP_SUFFIX, CSV_SUFFIX, DATA_SUFFIX, INDEX_SUFFIX
 from kartothek_cube.core.io.parquet import open_file
 from kartothek_cube.core.io.parquet_rows import read_columns
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.maintenance.garbage import own_folders, tracked_keys
 from kartothek_cube.core.maintenance.inspection import DAMAGE, Finding, Inspection, Severity
+from kartothek_cube.core.metadata.document import DELTA_KEY
 from kartothek_cube.core.metadata.index import SecondaryIndex, index_from_table, index_labels, index_type
+from kartothek_cube.core.metadata.naming import folders_of_logs, is_log_key
 from kartothek_cube.core.metadata.snapshot import type_of_column
 from kartothek_cube.core.metadata.statistics import (
     STATISTICS_KEY,
@@ -270,7 +272,7 @@ def delta_findings(store: Store, subject: Inspection) -> Iterator[Finding]:
     uuid, document = subject.uuid, subject.snapshot.document
     mend = f"publish_delta({uuid!r}, store)"
     folders = folders_of_logs(subject.entries)
-    if is_published(document) and not folders:
+    if DELTA_KEY in document.metadata and not folders:
         text = "Its Delta table has no log any more: another library removed it as garbage, or a call was interrupted."
         yield Finding("warning", "delta-log", uuid, text, mend=mend)
     for folder in folders:

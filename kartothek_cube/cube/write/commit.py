@@ -19,6 +19,7 @@ from kartothek_cube.core.commit.commit import PreparedCommit, check_staged, comm
 from kartothek_cube.core.commit.cube_writes import WriteAborted, roll_back_all, settle, swap_or_roll_back
 from kartothek_cube.core.delta.publication import publish_after_commit
 from kartothek_cube.core.metadata.commit_log import CubeCommit, CubePart, Txn, is_applied, ledger_of, mark_of
+from kartothek_cube.core.metadata.document import DELTA_KEY
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
@@ -169,7 +170,8 @@ def _publish_together(
     seen = commit_coordinator(store, last, bases.get(seed), checked and replace(checked, change=last))
     complete = dict(zip(landed, settle(store, list(landed.values())), strict=True))
     for snapshot in complete.values():
-        publish_after_commit(store, snapshot)
+        if DELTA_KEY in snapshot.document.metadata:
+            publish_after_commit(store, snapshot)
     return complete | ({seed: seen} if seed in changes else {})
 
 
