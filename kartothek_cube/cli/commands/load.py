@@ -262,9 +262,11 @@ def datasets_in(path: str, known: pa.Schema | None) -> Iterator[FileSystemDatase
         found = [str(p) for p in sorted(Path(path).rglob("*")) if p.is_file() and not _is_hidden(p, base)]
         found = [p for p in found if Path(p).suffix.lower() in _SUFFIXES]
     elif is_glob(path) and not Path(path).exists():
-        base = str(Path(*_before_glob(Path(path).parts)))
+        parts = Path(path).parts
+        first = next(i for i, part in enumerate(parts) if is_glob(part))
+        base = str(Path(*parts[:first]))
         listed = sorted(glob(path, recursive=True))  # noqa: PTH207 - paths may be absolute
-        found = [p for p in listed if Path(p).is_file()]
+        found = [p for p in listed if Path(p).is_file() and not _is_hidden(Path(p), base)]
     if not found:
         raise Failure(f"There is no file of CSV or Parquet in {path}.")
     for file in found:
@@ -279,12 +281,8 @@ def datasets_in(path: str, known: pa.Schema | None) -> Iterator[FileSystemDatase
 
 
 def _is_hidden(path: Path, base: str) -> bool:
+    """Whether a file or a folder below the base is no data, by its name: logs, markers."""
     return any(part.startswith(("_", ".")) for part in path.relative_to(base).parts)
-
-
-def _before_glob(parts: Sequence[str]) -> list[str]:
-    first = next(i for i, part in enumerate(parts) if is_glob(part))
-    return list(parts[:first]) or ["."]
 
 
 def opened_files(files: Sequence[str], name: str, base: str, known: pa.Schema | None) -> FileSystemDataset:
