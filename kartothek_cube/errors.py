@@ -27,6 +27,7 @@ __all__ = [
     "KeyNotFound",
     "MissingExtra",
     "MultiTableCommitAborted",
+    "PublicationWarning",
     "ReadOnlyStore",
     "StagedFilesLost",
     "UnknownColumn",

@@ -190,6 +190,10 @@ def header_of(snapshot: Snapshot, table: str) -> DeltaHeader:
         If Delta has no such type or name of a column, or the dataset is of a form that it cannot
         have; the message says what helps.
     """
+    return snapshot.partitions.derived(("delta", table), snapshot.document, lambda: _header(snapshot, table))
+
+
+def _header(snapshot: Snapshot, table: str) -> DeltaHeader:
     schema, owner = snapshot.schemas[table], f"Dataset {snapshot.uuid!r} cannot be published as a Delta table"
     if snapshot.document.partitions is None:
         raise Unsupported(f"{owner}: its document lists no partitions. Store its rows as a new dataset.")
