@@ -1,4 +1,4 @@
-"""Many small writes: builds of tiny partitions, appends of few rows, beside deltalake and Lance."""
+"""Many small writes: tiny partitions, appends of few rows, beside deltalake and Lance; as Delta."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from pairs import Cost, Row, absent, beside, shown, within
+from pairs import Cost, Row, absent, at_most, beside, shown, turns, within
 from peers import write_plain
 from pipe import Engine
 from script import Bench, run
 
 from kartothek_cube import open_store
-from kartothek_cube.api.dataset import store_dataframes_as_dataset, update_dataset_from_dataframes
+from kartothek_cube.api.dataset import (
+    publish_delta,
+    store_dataframes_as_dataset,
+    unpublish_delta,
+    update_dataset_from_dataframes,
+)
 
 UUID, PART = "sales", "WEEK"
 WAITING, OURS = "ours, waiting for the disk", "ours"
@@ -179,6 +184,26 @@ def results(bench: Bench) -> Iterator[Row]:
     yield compared(work, found, "Lance", OURS, 1)
     yield compared(work, found, "deltalake", OURS, 1)
     yield shown(f"{work}, waiting for the disk", found[WAITING])
+    yield from published(bench, bench.size(10_000, 20))
+
+
+def published(bench: Bench, files: int) -> Iterator[Row]:
+    """A log of Delta beside many files, and an append to them, with a version and without."""
+    store, more = open_store(bench.folder / "published", fsync=False), table(0, 1, 100)
+    store_dataframes_as_dataset(store, UUID, [table(0, files, 5)], partition_on=PART)
+
+    def append() -> None:
+        update_dataset_from_dataframes([more], store, UUID)
+
+    plain = turns({"append": append}, bench.rounds)["append"]
+    taken = []
+    for i in range(bench.rounds + 1):
+        unpublish_delta(UUID, store)
+        taken.append(timed(lambda _, __: publish_delta(UUID, store, always=True), bench.folder / "none", i))
+    yield at_most(f"publish {files:,} files as Delta", taken[1:], 2)
+    found = turns({"append": append}, bench.rounds)["append"]
+    yield at_most(f"append to {files:,} files, published", found, 0.1)
+    yield shown("the same, not published", plain)
 
 
 if __name__ == "__main__":

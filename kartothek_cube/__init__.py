@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kartothek_cube.api.cube import load_group as load_group
     from kartothek_cube.api.cube import open_cube as open_cube
     from kartothek_cube.api.cube import plan_cube_query as plan_cube_query
+    from kartothek_cube.api.cube import publish_cube_delta as publish_cube_delta
     from kartothek_cube.api.cube import query_cube as query_cube
     from kartothek_cube.api.cube import query_cube_arrow as query_cube_arrow
     from kartothek_cube.api.cube import query_cube_changes as query_cube_changes
@@ -57,7 +58,9 @@ if TYPE_CHECKING:
     from kartothek_cube.core.dataset.maintain import build_statistics as build_statistics
     from kartothek_cube.core.dataset.maintain import drop_columns as drop_columns
     from kartothek_cube.core.dataset.maintain import list_datasets as list_datasets
+    from kartothek_cube.core.dataset.maintain import publish_delta as publish_delta
     from kartothek_cube.core.dataset.maintain import set_layout as set_layout
+    from kartothek_cube.core.dataset.maintain import unpublish_delta as unpublish_delta
     from kartothek_cube.core.dataset.rows import delete_rows as delete_rows
     from kartothek_cube.core.dataset.rows import merge_dataset as merge_dataset
     from kartothek_cube.core.dataset.rows import update_rows as update_rows
@@ -81,11 +84,13 @@ else:
                 "collect_stats, compact_cube, copy_cube, count_cube, cube_history, cube_report, delete_cells, "
                 "delete_cube, describe_cube, describe_cube_changes, drop_cube_index, drop_cube_tag, extend_cube, "
                 "forget_cells, iter_cube, list_cube_tags, list_cubes, load_group, open_cube, plan_cube_query, "
-                "query_cube, query_cube_arrow, query_cube_changes, remove_partitions, rename_cube, run_plan, "
-                "stream_cube, tag_cube, undo_cube, update_cube, verify_cube"
+                "publish_cube_delta, query_cube, query_cube_arrow, query_cube_changes, remove_partitions, rename_cube, "
+                "run_plan, stream_cube, tag_cube, undo_cube, update_cube, verify_cube"
             ),
             "core.dataset.history": "drop_dataset_tag, list_dataset_tags, read_dataset_changes, tag_dataset",
-            "core.dataset.maintain": "build_statistics, drop_columns, list_datasets, set_layout",
+            "core.dataset.maintain": (
+                "build_statistics, drop_columns, list_datasets, publish_delta, set_layout, unpublish_delta"
+            ),
             "core.dataset.rows": "delete_rows, merge_dataset, update_rows",
             "core.runtime.options": "Progress, options",
             "core.stores.open": "open_store",

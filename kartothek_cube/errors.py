@@ -27,6 +27,7 @@ __all__ = [
     "KeyNotFound",
     "MissingExtra",
     "MultiTableCommitAborted",
+    "PublicationWarning",
     "ReadOnlyStore",
     "StagedFilesLost",
     "UnknownColumn",
@@ -428,6 +429,19 @@ class IncompleteCubeWarning(UserWarning):
     >>> import warnings
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("error", IncompleteCubeWarning)  # do not read such a cube
+    """
+
+
+class PublicationWarning(UserWarning):
+    """A commit has landed that could not be published as a new version of its Delta table.
+
+    The table stays at an older version. The next commit, or `publish_delta`, catches up.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", PublicationWarning)  # a nightly job publishes
     """
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
     from polars import LazyFrame
 
-    from kartothek_cube.api.dataset import DatasetMetadata, RowsReport, ScanPlan, VerifyReport
+    from kartothek_cube.api.dataset import DatasetMetadata, PublishedDelta, RowsReport, ScanPlan, VerifyReport
     from kartothek_cube.core.commit.change import OnConflict
     from kartothek_cube.core.expressions.conditions import VirtualColumn
     from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -445,6 +445,12 @@ class CubeHandle:
             options=options,
         )
 
+    def publish_delta(
+        self, *, datasets: Columns = None, always: bool = False, options: Overrides | None = None
+    ) -> dict[str, PublishedDelta]:
+        """Make Delta tables of the datasets, for other engines: `publish_cube_delta`."""
+        return cube_verbs.publish_cube_delta(self.cube, self.store, datasets=datasets, always=always, options=options)
+
     def undo(self, commit: str | None = None, *, options: Overrides | None = None) -> dict[str, DatasetMetadata]:
         """Take the last write back, or another one: `undo_cube`."""
         return cube_verbs.undo_cube(self.cube, self.store, commit, options=options)
@@ -780,6 +786,14 @@ class DatasetHandle:
             dry_run=dry_run,
             options=options,
         )
+
+    def publish_delta(self, *, always: bool = False, options: Overrides | None = None) -> PublishedDelta:
+        """Make a Delta table of it, for other engines: `publish_delta`."""
+        return dataset_verbs.publish_delta(self.dataset_uuid, self.store, always=always, options=options)
+
+    def unpublish_delta(self, *, options: Overrides | None = None) -> None:
+        """Remove the log of the Delta table: `unpublish_delta`."""
+        dataset_verbs.unpublish_delta(self.dataset_uuid, self.store, options=options)
 
     def undo(self, commit: str | None = None, *, options: Overrides | None = None) -> DatasetMetadata:
         """Take the last commit back, or another one: `undo`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kartothek_cube.core.delta import publication
 from kartothek_cube.core.snapshots import statistics
 from kartothek_cube.core.snapshots.loader import _cache
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def forget(store: Store) -> None:
-    """Drop the snapshots of a store from the cache, and all statistics."""
+    """Drop the snapshots of a store from the cache, all statistics, all logs of Delta tables."""
+    publication._cache.clear()
     statistics._cache.clear()
     statistics._lost.clear()
     with _cache._lock:

@@ -29,6 +29,7 @@ ROOMS = [
     "core.metadata",
     "core.snapshots",
     "core.scan",
+    "core.delta",
     "core.write",
     "core.commit",
     "core.maintenance",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from kartothek_cube.core.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from kartothek_cube.core.delta.log import PublishedDelta as PublishedDelta
     from kartothek_cube.core.expressions.conditions import C as C
     from kartothek_cube.core.expressions.conditions import Condition as Condition
     from kartothek_cube.core.expressions.conditions import Conjunction as Conjunction
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from kartothek_cube.cube.verbs.maintain import collect_stats as collect_stats
     from kartothek_cube.cube.verbs.maintain import compact_cube as compact_cube
     from kartothek_cube.cube.verbs.maintain import drop_cube_index as drop_cube_index
+    from kartothek_cube.cube.verbs.maintain import publish_cube_delta as publish_cube_delta
     from kartothek_cube.cube.verbs.read import count_cube as count_cube
     from kartothek_cube.cube.verbs.read import iter_cube as iter_cube
     from kartothek_cube.cube.verbs.read import load_group as load_group
@@ -81,6 +83,7 @@ else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "core.delta.log": "PublishedDelta",
             "core.expressions.conditions": (
                 "C, Condition, Conjunction, EqualityCondition, GreaterEqualCondition, GreaterThanCondition, "
                 "InIntervalCondition, InequalityCondition, IsInCondition, IsNotInCondition, LessEqualCondition, "
@@ -98,7 +101,8 @@ else:
                 "cube_history, drop_cube_tag, list_cube_tags, query_cube_changes, tag_cube, undo_cube"
             ),
             "cube.verbs.maintain": (
-                "CleanupReport, build_cube_index, cleanup_cube, collect_stats, compact_cube, drop_cube_index"
+                "CleanupReport, build_cube_index, cleanup_cube, collect_stats, compact_cube, drop_cube_index, "
+                "publish_cube_delta"
             ),
             "cube.verbs.read": (
                 "count_cube, iter_cube, load_group, plan_cube_query, query_cube, query_cube_arrow, run_plan, "

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from kartothek_cube.core.dataset.maintain import garbage_collect_dataset as garbage_collect_dataset
     from kartothek_cube.core.dataset.maintain import hash_dataset as hash_dataset
     from kartothek_cube.core.dataset.maintain import list_datasets as list_datasets
+    from kartothek_cube.core.dataset.maintain import publish_delta as publish_delta
     from kartothek_cube.core.dataset.maintain import rename_dataset as rename_dataset
     from kartothek_cube.core.dataset.maintain import set_layout as set_layout
+    from kartothek_cube.core.dataset.maintain import unpublish_delta as unpublish_delta
     from kartothek_cube.core.dataset.maintain import verify_dataset as verify_dataset
     from kartothek_cube.core.dataset.read import ScanPlan as ScanPlan
     from kartothek_cube.core.dataset.read import plan_table_scan as plan_table_scan
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
         update_dataset_from_dataframes__iter as update_dataset_from_dataframes__iter,
     )
     from kartothek_cube.core.dataset.write import write_single_partition as write_single_partition
+    from kartothek_cube.core.delta.log import PublishedDelta as PublishedDelta
     from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory as DatasetFactory
     from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata as DatasetMetadata
     from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadataBase as DatasetMetadataBase
@@ -90,7 +93,8 @@ else:
             "core.dataset.maintain": (
                 "build_dataset_indices, build_statistics, collect_dataset_metadata, compact_dataset, "
                 "convert_metadata_format, copy_dataset, delete_dataset, drop_columns, garbage_collect_dataset, "
-                "hash_dataset, list_datasets, rename_dataset, set_layout, verify_dataset"
+                "hash_dataset, list_datasets, publish_delta, rename_dataset, set_layout, unpublish_delta, "
+                "verify_dataset"
             ),
             "core.dataset.read": (
                 "ScanPlan, plan_table_scan, read_dataset_as_dataframes, read_dataset_as_dataframes__iterator, "
@@ -102,6 +106,7 @@ else:
                 "store_dataframes_as_dataset, store_dataframes_as_dataset__iter, update_dataset_from_dataframes, "
                 "update_dataset_from_dataframes__iter, write_single_partition"
             ),
+            "core.delta.log": "PublishedDelta",
             "core.kartothek.dataset_metadata": (
                 "DatasetFactory, DatasetMetadata, DatasetMetadataBase, Partition, combine_metadata, ensure_store, "
                 "lazy_store"

@@ -25,6 +25,8 @@ from kartothek_cube.cli.options import FORMATS
 # Command → first line of its help, so that the list of commands loads none of them. Help and
 # completion import in 0.05 s; the verbs, which import Arrow, take 0.8 s or more.
 COMMANDS: Mapping[str, str] = {
+    "append": "Add the rows of files to the seed, and to other datasets.",
+    "build": "Build the cube from files.",
     "changes": "Count what came, went or changed since a commit or a time.",
     "check-migration": "Report which kartothek data reads differently here.",
     "cleanup": "Remove files that the cube does not need any more.",
@@ -35,12 +37,14 @@ COMMANDS: Mapping[str, str] = {
     "demo": "Build a small cube, query it, and write its report.",
     "doctor": "Say whether this machine and the store are ready.",
     "explain": "Show how a query would be answered.",
+    "extend": "Add a new DATASET to the cube, from files.",
     "files": "List the data files of the cube, or of a query.",
     "forget": "Delete cells, and every file and state that still has them.",
     "history": "List the writes to the cube, or the commits of one DATASET.",
     "index": "Build secondary indices on columns of a dataset.",
     "info": "Show columns with their types, datasets and metadata.",
     "merge": "Merge the rows of files into a dataset, by key.",
+    "publish": "Make Delta tables of the cube's datasets, for other engines.",
     "query": "Query the cube: interactively, or into a file.",
     "rename": "Give the cube, or one of its datasets, another name.",
     "report": "Write what there is to see of the cube as one HTML page.",
@@ -48,6 +52,7 @@ COMMANDS: Mapping[str, str] = {
     "stats": "Count partitions, files, bytes and rows of each dataset.",
     "tag": "Name a state of the cube, which keeps it; list or drop names.",
     "undo": "Take a write to the cube back, or a commit of one DATASET.",
+    "unpublish": "Remove the logs of the cube's Delta tables; the data stay.",
     "verify": "Say what is wrong with the cube.",
 }
 # The modules of the commands.
@@ -56,7 +61,8 @@ _MODULES = {
     for module, commands in {
         "copy": "copy delete forget rename",
         "history": "changes history tag undo",
-        "maintain": "check_migration cleanup compact index verify",
+        "load": "append build extend",
+        "maintain": "check_migration cleanup compact index publish unpublish verify",
         "query": "query sql",
         "rows": "delete_rows merge",
         "show": "explain files info report stats",

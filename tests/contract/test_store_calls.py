@@ -132,6 +132,7 @@ WITHOUT_STORE = {
             "MigrationReport",
             "Partition",
             "PartitionIndex",
+            "PublishedDelta",
             "QueryPlan",
             "Remark",
             "RowsReport",

@@ -32,7 +32,7 @@ def unpacked(key: str, data: bytes) -> bytes:
         found.append(pa.input_stream(pa.BufferReader(data), compression="zstd").read())
         if key.endswith(".msgpack.zstd"):
             found += _statistics(msgpack.unpackb(found[-1]))
-    elif key.endswith(".json"):
+    elif key.endswith(".json") and "/_delta_log/" not in key:
         found += _statistics(json.loads(data))
     elif data[:2] == b"\x1f\x8b":
         found.append(pa.input_stream(pa.BufferReader(data), compression="gzip").read())

@@ -139,6 +139,14 @@ def changed_rows(z: Z, before: pa.Table) -> pa.Table:
     return before.drop_columns("v1").append_column("v1", pa.array([2.0] * z.P))
 
 
+def published(s: Any, z: Z) -> None:
+    """A Delta table after H commits, of which each has a version."""
+    store_dataset(s, z, z.P)
+    dataset_api.publish_delta(UUID, s, always=True)
+    for n in range(1, z.H):
+        dataset_api.update_dataset_from_dataframes([], s, UUID, metadata={"n": n})
+
+
 def with_garbage(s: Any, z: Z) -> None:
     stored(s, z)
     for n in range(z.G):
@@ -440,6 +448,38 @@ DATASET_CASES = [
         "2+T get_versioned, 1 changed, I tail, 1 put, 1+I+N*T put_if",
         "1+T get_versioned, 2 changed, 1 put, 1+I+N*T put_if",
         make=stored,
+    ),
+    Case(
+        "update_dataset_from_dataframes",
+        "published as Delta after each commit",
+        lambda s, z, g: update(s, z),
+        "2+T get_versioned, 1 changed, I tail, 1+N*T put, 1+I+T put_if, T list, T*H get",
+        "1+T get_versioned, 2 changed, 1+N*T put, 1+I+T put_if, T ranges",
+        make=published,
+    ),
+    Case(
+        "publish_delta",
+        "the first version",
+        lambda s, z, g: api.publish_delta(UUID, s),
+        "1 get_versioned, 1 changed, T list, 1+T put_if",
+        "2 changed, T list, 1+T put_if",
+        make=stored,
+    ),
+    Case(
+        "publish_delta",
+        "the newest state is published",
+        lambda s, z, g: api.publish_delta(UUID, s),
+        "1 get_versioned, 1 changed, T list, T*H get",
+        "2 changed, T ranges",
+        make=published,
+    ),
+    Case(
+        "unpublish_delta",
+        "",
+        lambda s, z, g: api.unpublish_delta(UUID, s),
+        "1 get_versioned, 1 put_if, T list, T*H delete",
+        "1 changed, 1 put_if, T list, T*H delete",
+        make=published,
     ),
     Case(
         "update_dataset_from_dataframes__iter",
@@ -964,6 +1004,14 @@ CUBE_CASES = [
         lambda s, z, g: cubes.cube_report("cube", s, rows=False),
         "D get_versioned, D contains, 2+D list, D+D*H get, I tail",
         make=built_without_statistics,
+    ),
+    Case(
+        "publish_cube_delta",
+        "the first versions",
+        lambda s, z, g: cubes.publish_cube_delta(cube_of(z), s),
+        "1+2*D list, D get_versioned, 2*D changed, 2*D put_if",
+        "1+2*D list, 3*D changed, 2*D put_if",
+        make=built,
     ),
     Case(
         "build_cube",

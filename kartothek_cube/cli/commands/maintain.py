@@ -1,4 +1,4 @@
-"""The commands `cleanup`, `compact`, `index`, `verify` and `check-migration`."""
+"""The commands that look after a cube: `cleanup`, `compact`, `index`, `verify`, `publish` and more."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from kartothek_cube.cli.context import (
     Session,
     complete_columns,
     complete_dataset,
+    complete_datasets,
     escaped,
     is_glob,
     load_cube,
@@ -42,12 +43,13 @@ from kartothek_cube.cli.options import (
 )
 from kartothek_cube.cli.output import bold, confirm, red, show, size
 from kartothek_cube.core.arguments import pluralize
+from kartothek_cube.errors import KartothekCubeError
 
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import CleanupReport, MigrationReport, Verdict
-    from kartothek_cube.api.dataset import CompactionReport, Finding, VerifyReport
+    from kartothek_cube.api.dataset import CompactionReport, Finding, PublishedDelta, VerifyReport
     from kartothek_cube.core.runtime.options import Overrides
-    from kartothek_cube.core.stores.contract import Entry
+    from kartothek_cube.core.stores.contract import Entry, Store
     from kartothek_cube.cube.verbs.verify import Outcome, Weight
 
 
@@ -363,3 +365,92 @@ def check_migration_command(ctx: click.Context, deep: bool) -> None:
     show(session, report.to_dict(), lambda: lines(report))
     if missing or not report.ok:
         ctx.exit(2 if missing else 1)
+# --- Delta tables ---------------------------------------------------------------------------------
+
+
+_datasets = click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    metavar="<dataset>",
+    shell_complete=complete_datasets,
+    help="One dataset; may be given several times.  [default: all]",
+)
+
+
+@cube_command("publish", "", "--dataset seed --always")
+@_datasets
+@click.option("--always", is_flag=True, help="After each later write, too, until `unpublish`.")
+@click.pass_obj
+def publish_command(session: Session, datasets: tuple[str, ...], always: bool) -> None:
+    """Make Delta tables of the cube's datasets, for other engines.
+
+    Logs are written beside the data files, which stay as they are. If the tables are there, their
+    newest versions show the newest state afterwards. A dataset that belongs to no cube may stand in
+    the place of the cube.
+    """
+    from kartothek_cube.core.dataset.maintain import publish_delta
+    from kartothek_cube.cube.verbs.maintain import publish_cube_delta
+
+    with working(session):
+        store, loaded = published_subject(session)
+        if loaded is None:
+            published = {session.prefix: publish_delta(session.prefix, store, always=always)}
+        else:
+            names = datasets_of(loaded, datasets)
+            published = publish_cube_delta(loaded.cube, store, datasets=names, always=always)
+    plain = {name: asdict(each) for name, each in published.items()}
+    show(session, {"datasets": plain}, lambda: published_lines(published))
+
+
+@cube_command("unpublish", "", "--dataset seed --yes")
+@_datasets
+@yes
+@click.pass_obj
+def unpublish_command(session: Session, datasets: tuple[str, ...], yes: bool) -> None:
+    """Remove the logs of the cube's Delta tables; the data stay.
+
+    Other engines do not find the tables any more. On a terminal it asks before.
+    """
+    from kartothek_cube.core.dataset.maintain import unpublish_delta
+
+    with working(session):
+        store, loaded = published_subject(session)
+        uuids = [session.prefix]
+        if loaded is not None:
+            uuids = [loaded.datasets[name].uuid for name in datasets_of(loaded, datasets)]
+        confirm(f"Remove the logs of {pluralize(len(uuids), 'Delta table')} of {session.prefix}?", store, yes=yes)
+        for uuid in uuids:
+            unpublish_delta(uuid, store)
+    show(session, {"unpublished": uuids}, tuple)
+
+
+def published_subject(session: Session) -> tuple[Store, LoadedCube | None]:
+    """The store, and the cube, None if a dataset stands in its place."""
+    from kartothek_cube.core.snapshots.loader import find_snapshot
+
+    store = None
+    try:
+        store = open_source(session)
+        is_dataset = find_snapshot(store, session.prefix) is not None
+    except KartothekCubeError:  # the cube cannot be loaded either, which says why
+        is_dataset = False
+    if is_dataset and store is not None:
+        return store, None
+    loaded = load_cube(session)
+    return loaded.store, loaded
+
+
+def datasets_of(loaded: LoadedCube, datasets: tuple[str, ...]) -> list[str]:
+    """The datasets that were named, by default all."""
+    for name in datasets:
+        if name not in loaded.datasets:
+            raise missing("dataset", name, loaded.datasets)
+    return sorted(datasets or loaded.datasets)
+
+
+def published_lines(published: Mapping[str, PublishedDelta]) -> Iterator[str]:
+    """One line a dataset."""
+    for name, each in published.items():
+        done = f"{pluralize(each.added, 'file')} added, {each.removed:,} removed, {size(each.bytes)} of log"
+        yield f"{bold(f'{name}:')} version {each.version}, {done if each.bytes else 'published already'}"

@@ -38,6 +38,7 @@ def info_command(session: Session) -> None:
 
 def description(loaded: LoadedCube) -> dict[str, Any]:
     """Columns, datasets and metadata of a cube as plain values."""
+    from kartothek_cube.core.delta.publication import describe_publication
     from kartothek_cube.cube.cube import get_payload_subset, visible_columns
 
     cube, types = loaded.cube, loaded.types
@@ -54,6 +55,7 @@ def description(loaded: LoadedCube) -> dict[str, Any]:
                 "metadata": dict(dataset.metadata),
                 "dimension_columns": _columns(sorted(set(cube.dimension_columns) & set(visible)), own_types),
                 "layout": str(dataset.layout) if dataset.layout else None,
+                "delta": describe_publication(loaded.store, dataset.snapshot),
                 "payload_columns": _columns(sorted(get_payload_subset(visible, cube)), own_types),
             }
         )
@@ -88,6 +90,8 @@ def info_lines(info: Mapping[str, Any]) -> Iterator[str]:
         yield f"{bold('Partitions:')} {dataset['partitions']}"
         if dataset["layout"]:
             yield f"{bold('Layout:')} {dataset['layout']}"
+        if dataset["delta"]:
+            yield f"{bold('Delta table:')} {dataset['delta']}"
         yield bold("Metadata:")
         metadata = json.dumps(dataset["metadata"], indent=2, sort_keys=True, separators=(",", ": "), default=str)
         yield from (f"  {line}" for line in metadata.splitlines())

@@ -37,6 +37,7 @@ from kartothek_cube.core.metadata.commit_log import (
     with_txn,
 )
 from kartothek_cube.core.metadata.document import (
+    DELTA_KEY,
     DROPPED_KEY,
     LAYOUT_KEY,
     OWN_PREFIX,
@@ -713,9 +714,10 @@ def _new_metadata(
         present = {} if start is None else start.schemas
         records[DROPPED_KEY] = dropped_after(before, present, schemas, change.dropped_columns)
     metadata.update({k: v for k, v in records.items() if v is not None})
-    # Files never change, so what is known of them stays true: `replace` may be undone.
-    if base is not None and STATISTICS_KEY in base.document.metadata:
-        metadata[STATISTICS_KEY] = base.document.metadata[STATISTICS_KEY]
+    # Files never change, so what is known of them stays true: `replace` may be undone. Readers of a
+    # Delta table do not know of it.
+    kept = {} if base is None else base.document.metadata
+    metadata.update({k: kept[k] for k in (STATISTICS_KEY, DELTA_KEY) if k in kept})
     # Numbers survive `replace`, too: no write may ever be applied twice.
     metadata.update(with_txn(change.txn, {} if base is None else base.document.metadata))
     return metadata

@@ -32,9 +32,10 @@ from kartothek_cube.core.commit.change import (
     rebase_and_apply,
 )
 from kartothek_cube.core.commit.cube_writes import check_not_aborted, decided_state
+from kartothek_cube.core.delta.publication import publish_after_commit
 from kartothek_cube.core.io.formats import file_suffix
 from kartothek_cube.core.metadata.commit_log import LENGTH, is_applied, stored_chain
-from kartothek_cube.core.metadata.document import Document, render_document
+from kartothek_cube.core.metadata.document import DELTA_KEY, Document, render_document
 from kartothek_cube.core.metadata.history_entry import HistoryEntry, encode_entry, history_key
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.naming import document_key, index_key, new_id, schema_key
@@ -356,6 +357,8 @@ def commit_change(
     landed = group_commit((store.identity, change.uuid), pending, partial(_commit_all, store))
     if landed.result is not None and not landed.result.skipped:
         name_commit(change.commit if change.cube is None else change.cube.id)
+    if DELTA_KEY in landed.document.metadata and not change.is_prepared:  # else nobody sees it yet
+        publish_after_commit(store, landed)
     return landed
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from kartothek_cube.core.commit.cube_writes import abort_pending, decided_state, settle_committed
+from kartothek_cube.core.delta.publication import publish_as
 from kartothek_cube.core.io.formats import check_named_key, file_suffix
 from kartothek_cube.core.maintenance.garbage import (
     is_bookkeeping,
@@ -50,6 +51,7 @@ from kartothek_cube.core.metadata.commit_log import (
     stored_chain,
 )
 from kartothek_cube.core.metadata.document import (
+    DELTA_KEY,
     OWN_PREFIX,
     STATE_KEYS,
     Document,
@@ -876,7 +878,9 @@ def run_rename(store: Store, uuid: str, new_uuid: str, renamed: Mapping[str, str
     """
     if uuid == check_uuid(new_uuid):
         raise InvalidInput(f"Cannot rename dataset {uuid!r} to itself.")
-    if not is_nearly_renamed(store, uuid, new_uuid):
+    if is_nearly_renamed(store, uuid, new_uuid):
+        document = find_documents(store, uuid)[0].document
+    else:
         check_store_can_commit(store)
         snapshot = load_snapshot(store, uuid)
         if snapshot.undecided is not None:  # its writer must not commit to a dataset that is gone
@@ -886,13 +890,16 @@ def run_rename(store: Store, uuid: str, new_uuid: str, renamed: Mapping[str, str
         state = copied.chain[-1].id if copied.chain else fingerprint(copied.document.partitions)
         try:
             # From here on nobody can commit to the original: no commit is lost with it.
-            original = StoredDocument(snapshot.key, snapshot.token, snapshot.document)
+            document = snapshot.document
+            original = StoredDocument(snapshot.key, snapshot.token, document)
             lock_for_move(store, original, _mark(new_uuid, state))
         except VersionMismatch as error:
             raise CommitConflict(
                 f"Dataset {uuid!r} was changed while it was being renamed, so it stays; "
                 f"{new_uuid!r} is a copy of its older state. Delete {new_uuid!r} and rename again."
             ) from error
+    if DELTA_KEY in document.metadata:
+        publish_as(store, document, new_uuid)
     delete_whole_dataset(store, uuid)
     return load_snapshot(store, new_uuid)
 

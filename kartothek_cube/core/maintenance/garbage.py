@@ -24,10 +24,19 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.commit.cube_writes import finish_stopped_writes
+from kartothek_cube.core.delta.publication import forget_files, published_files
 from kartothek_cube.core.io.formats import INDEX_SUFFIX
 from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.history_entry import HISTORY_FOLDER, decode_entry, history_key
-from kartothek_cube.core.metadata.naming import SCHEMA_FILE, STATISTICS_FOLDER, document_key, new_id, schema_key
+from kartothek_cube.core.metadata.naming import (
+    SCHEMA_FILE,
+    STATISTICS_FOLDER,
+    document_key,
+    folders_of_logs,
+    is_log_key,
+    new_id,
+    schema_key,
+)
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, StatisticsReference, file_names, statistics_files
 from kartothek_cube.core.metadata.tag import TAGS_FOLDER, Tag, decode_state, is_state_key, is_tag_key, is_tag_object
@@ -219,6 +228,7 @@ STATE = "state that no tag names"
 VAIN_TAG = "share in a tag of a cube that was never made, or is dropped"
 KEPT = "older snapshots need it"
 TAGGED = "a tag needs it"
+PUBLISHED = "the newest version of the Delta table needs it"
 
 _TABLE = pa.schema(
     [
@@ -306,7 +316,7 @@ def _row(entry: Entry, *, waits: bool) -> tuple[object, ...]:
 
 
 # Why files wait, however old they are.
-_NEEDED = (KEPT, TAGGED)
+_NEEDED = (KEPT, TAGGED, PUBLISHED)
 _ENTRY = re.compile(rf"[^/]+/{HISTORY_FOLDER}/[^/]+\.json\.zst")
 
 
@@ -397,7 +407,7 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """What tags keep.
+    """What tags and Delta tables keep.
 
     Attributes
     ----------
@@ -405,10 +415,13 @@ class Pins:
         Each state that a tag names, with the keys of the files that it names.
     vain : frozenset of str
         Keys of old shares in a tag that their cube does not have.
+    published : frozenset of str
+        Keys of the files that the newest versions of Delta tables name.
     """
 
     states: Mapping[str, frozenset[str]] = field(default_factory=dict)
     vain: frozenset[str] = frozenset()
+    published: frozenset[str] = frozenset()
 
     @property
     def files(self) -> frozenset[str]:
@@ -442,7 +455,8 @@ def read_pins(store: Store, keys: Iterable[str], policy: RetentionPolicy, known:
 
     unread = sorted(named - known.states.keys())
     states = dict(zip(unread, map_in_threads(read, unread, store=store), strict=True))
-    return Pins({key: known.states[key] if key in known.states else states[key] for key in named}, frozenset(vain))
+    found = {key: known.states[key] if key in known.states else states[key] for key in named}
+    return Pins(found, frozenset(vain), known.published)
 
 
 # --- the plan -------------------------------------------------------------------------------------
@@ -506,7 +520,7 @@ def plan_garbage(
     waiting: list[GarbageFile] = []
     for entry in unnamed:
         moment = marked.get(entry.key) if entry.modified is None else entry.modified
-        tagged = TAGGED if entry.key in pinned else None
+        tagged = TAGGED if entry.key in pinned else PUBLISHED if entry.key in pins.published else None
         why = tagged or (KEPT if entry.key in protected else _reason(entry.key, history, policy, pins))
         if why is None:
             continue
@@ -525,7 +539,7 @@ def plan_garbage(
 
 def _reason(key: str, history: Mapping[str, HistoryInfo], policy: RetentionPolicy, pins: Pins) -> str | None:
     """Why a key is garbage; None if it is none, or has been removed meanwhile."""
-    if is_mark_key(key):
+    if is_mark_key(key) or is_log_key(key):
         return None
     if is_tag_object(key):
         return VAIN_TAG if key in pins.vain else STATE if is_state_key(key) and key not in pins.states else None
@@ -570,8 +584,8 @@ def own_folders(uuid: str, tables: Iterable[str], keys: Iterable[str]) -> tuple[
 
 
 def is_bookkeeping(key: str) -> bool:
-    """Whether a key is that of a history entry, of a tag, or of a garbage collection's mark."""
-    return is_entry_key(key) or is_tag_object(key) or is_mark_key(key)
+    """Whether a key is that of a history entry, a tag, a garbage collection's mark, a Delta log."""
+    return is_entry_key(key) or is_tag_object(key) or is_mark_key(key) or is_log_key(key)
 
 
 def unnamed_entries(snapshot: Snapshot, entries: Sequence[Entry]) -> list[Entry]:
@@ -665,7 +679,10 @@ def sweep(store: Store, scope: GarbageScope, *, dry_run: bool, executor: Executo
     history = read_history(store, unnamed, {})
     marks = read_marks(store, (e.key for e in unnamed))
     marked = marked_since(marks, policy.now)
-    pins = read_pins(store, (e.key for e in unnamed), policy, Pins())
+    logs = folders_of_logs(e.key for e in unnamed)
+    pins = read_pins(
+        store, (e.key for e in unnamed), policy, Pins(published=published_files(store, logs) if logs else frozenset())
+    )
     plan = plan_garbage(unnamed, history, marked, policy, pins)
     if not dry_run:
         removed_keys = {file.key for file in plan.old}
@@ -681,6 +698,9 @@ def sweep(store: Store, scope: GarbageScope, *, dry_run: bool, executor: Executo
         if plan.old:
             plan = _plan_again(store, scope, plan, history, marked, policy, pins)
         history_keys, *rest = plan.phases()
+        gone = {file.key for file in plan.old}
+        for folder in logs if gone else ():  # first, so that no version names a file that is missing
+            forget_files(store, folder, gone)
         list(map_files(store.delete, history_keys, executor=executor, store=store, phase=DELETE_FILES))
         if any(rest):
             # Whoever tags an older state looks afterwards whether its history entries are still

@@ -35,6 +35,7 @@ from kartothek_cube.core.maintenance.inspection import (
 from kartothek_cube.core.maintenance.verify_checks import (
     Indices,
     coverage_findings,
+    delta_findings,
     file_findings,
     index_findings,
     indices_of,
@@ -516,6 +517,7 @@ def _verify_once(store: Store, uuid: str, *, deep: bool) -> tuple[VerifyPass, bo
         *schema_findings(subject),
         *index_findings(subject, indices),
         *statistics_findings(store, subject),
+        *delta_findings(store, subject),
         *migration_findings(subject),
         *leftover_findings(subject, history.kept, tags.kept),
         *(() if deep else coverage_findings(subject, indices)),

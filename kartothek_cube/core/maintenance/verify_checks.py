@@ -4,6 +4,7 @@ In order:
 
 - statistics: they can be read, and rows are within the bounds
 - files, against one listing
+- the Delta table
 - indices: files, types, labels, coverage
 - rows
 """
@@ -24,13 +25,17 @@ from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
 from kartothek_cube.core.arrow.keys import IntArray, pack_one, stable_order
 from kartothek_cube.core.arrow.types import common_type, compatible, stored_type
+from kartothek_cube.core.delta.log import LogListing, is_always_published, state_id
+from kartothek_cube.core.delta.publication import read_log
 from kartothek_cube.core.io.formats import CSV_GZIP_SUFFIX, CSV_SUFFIX, DATA_SUFFIX, INDEX_SUFFIX
 from kartothek_cube.core.io.parquet import open_file
 from kartothek_cube.core.io.parquet_rows import read_columns
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.maintenance.garbage import own_folders, tracked_keys
 from kartothek_cube.core.maintenance.inspection import DAMAGE, Finding, Inspection, Severity
+from kartothek_cube.core.metadata.document import DELTA_KEY
 from kartothek_cube.core.metadata.index import SecondaryIndex, index_from_table, index_labels, index_type
+from kartothek_cube.core.metadata.naming import folders_of_logs, is_log_key
 from kartothek_cube.core.metadata.snapshot import type_of_column
 from kartothek_cube.core.metadata.statistics import (
     STATISTICS_KEY,
@@ -234,7 +239,8 @@ def leftover_findings(subject: Inspection, kept: Collection[str], tagged: Collec
     of_history, of_tags, garbage, unknown = list[Entry](), list[Entry](), list[Entry](), list[Entry]()
     for entry in subject.entries.values():
         key = entry.key
-        if key in tracked or key.startswith((f"{uuid}/_history/", f"{uuid}/_tags/", f"{uuid}/_gc/")):
+        bookkeeping = (f"{uuid}/_history/", f"{uuid}/_tags/", f"{uuid}/_gc/")
+        if key in tracked or is_log_key(key) or key.startswith(bookkeeping):
             continue
         if key in kept:
             of_history.append(entry)
@@ -256,6 +262,32 @@ def _leftover(uuid: str, check: str, entries: Sequence[Entry], what: str, mend: 
         size = pluralize(sum(e.size or 0 for e in entries), "byte")
         text = f"{what}: {pluralize(len(entries), 'file')}, {size} in all."
         yield Finding("info", check, uuid, text, key=entries[0].key, mend=mend, count=len(entries))
+
+
+# --- the Delta table ------------------------------------------------------------------------------
+
+
+def delta_findings(store: Store, subject: Inspection) -> Iterator[Finding]:
+    """Logs that cannot be read, name missing files, or are behind."""
+    uuid, document = subject.uuid, subject.snapshot.document
+    mend = f"publish_delta({uuid!r}, store)"
+    folders = folders_of_logs(subject.entries)
+    if DELTA_KEY in document.metadata and not folders:
+        text = "Its Delta table has no log any more: another library removed it as garbage, or a call was interrupted."
+        yield Finding("warning", "delta-log", uuid, text, mend=mend)
+    for folder in folders:
+        log = read_log(store, folder, LogListing.of(key for key in subject.entries if key.startswith(folder)))
+        if log.state is None:
+            text = "Versions of the Delta table are missing or cannot be read."
+            yield Finding("warning", "delta-log", uuid, text, key=folder, mend=mend)
+            continue
+        missing = [key for key in log.state.files.to_pylist() if key not in subject.entries]
+        if missing:
+            text = f"Version {log.last} of the Delta table names files that are not in the store; its readers fail."
+            yield Finding("warning", "delta-file", uuid, text, key=missing[0], mend=mend, count=len(missing))
+        elif is_always_published(document) and log.state.state != state_id(subject.snapshot):
+            text = f"The Delta table stays at version {log.last}, of commit {log.state.state}: a publication failed."
+            yield Finding("warning", "delta-behind", uuid, text, key=folder, mend=mend)
 
 
 # --- indices --------------------------------------------------------------------------------------

@@ -665,6 +665,8 @@ VERSION = 4
 OWN_PREFIX = "kartothek_cube."
 LAYOUT_KEY = f"{OWN_PREFIX}layout"
 DROPPED_KEY = f"{OWN_PREFIX}dropped"
+# Whether the dataset is published as a Delta table, and whether after each commit.
+DELTA_KEY = f"{OWN_PREFIX}delta"
 # Of the library's own entries those that describe a state: tags and copies have them, too.
 STATE_KEYS = (LAYOUT_KEY, DROPPED_KEY)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid as uuid_module
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import quote as _percent_quote
@@ -19,6 +19,8 @@ JSON_SUFFIX = f"{DOCUMENT_SUFFIX}.json"
 MSGPACK_SUFFIX = f"{DOCUMENT_SUFFIX}.msgpack.zstd"
 SCHEMA_FILE = "_common_metadata"
 STATISTICS_FOLDER = "_statistics"
+# Inside the folder of a table: the log that makes a Delta table of its files.
+DELTA_FOLDER = "_delta_log"
 
 _UUID = re.compile(r"[a-zA-Z0-9+\-_]+")
 
@@ -108,8 +110,26 @@ def is_data_key(key: str) -> bool:
     False
     """
     parts = key.split("/")
-    is_data = len(parts) > 2 and parts[1] not in ("indices", STATISTICS_FOLDER) and key.endswith(DATA_SUFFIX)
+    is_data = len(parts) > 2 and parts[1] not in ("indices", STATISTICS_FOLDER) and parts[2] != DELTA_FOLDER
+    is_data = is_data and key.endswith(DATA_SUFFIX)
     return is_data and not key.endswith(INDEX_SUFFIX)
+
+
+def is_log_key(key: str) -> bool:
+    """Whether a key belongs to the log of a table of some dataset.
+
+    Examples
+    --------
+    >>> is_log_key("sales/table/_delta_log/00000000000000000000.json")
+    True
+    """
+    parts = key.split("/")
+    return len(parts) == 4 and parts[2] == DELTA_FOLDER
+
+
+def folders_of_logs(keys: Iterable[str]) -> list[str]:
+    """The folders of the logs to which some keys belong."""
+    return sorted({key.rpartition("/")[0] + "/" for key in keys if is_log_key(key)})
 
 
 def schema_key(uuid: str, table: str = SINGLE_TABLE) -> str:

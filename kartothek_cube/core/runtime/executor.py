@@ -368,6 +368,11 @@ class LruCache(Generic[K, V]):
         _, size = self._entries.pop(key, (None, 0))
         self._size -= size
 
+    def discard(self, key: K) -> None:
+        """Drop the value of a key, if it is still there."""
+        with self._lock:
+            self._remove(key)
+
     def clear(self) -> None:
         """Drop all values."""
         with self._lock:

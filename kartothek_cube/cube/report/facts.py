@@ -202,6 +202,8 @@ class ReportFacts:
         What changed since a state, if one was asked for.
     tags : tuple
         The tags of the cube.
+    delta : Mapping
+        Dataset id → at which version its Delta table is, of those that are one.
     """
 
     uuid_prefix: str
@@ -217,6 +219,7 @@ class ReportFacts:
     advice: tuple[Advice, ...]
     changes: ChangeFacts | None = None
     tags: tuple[TagFacts, ...] = ()
+    delta: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The facts as plain dicts and lists."""

@@ -486,6 +486,7 @@ def article(facts: ReportFacts) -> Markup:
         _indices(facts.indices),
         _commits(facts),
         _tags(facts),
+        _delta(facts),
     )
     return Markup(f'<article class="kartothek-report"><style>{STYLE}</style>{"".join(parts)}</article>')
 
@@ -674,3 +675,10 @@ def _tags(facts: ReportFacts) -> Markup:
     ]
     intro = "States that have a name. Garbage collection keeps their files."
     return _section("Tags", intro, _scroll(table(("tag", "last commit", "at (UTC)", "datasets"), rows, numbers=(3,))))
+
+
+def _delta(facts: ReportFacts) -> Markup:
+    if not facts.delta:
+        return Markup("")
+    intro = "Other engines read these datasets in place."
+    return _section("Delta tables", intro, _scroll(table(("dataset", "published"), list(facts.delta.items()))))

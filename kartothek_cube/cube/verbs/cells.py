@@ -18,6 +18,7 @@ from typing import NamedTuple
 from kartothek_cube.core.arguments import check_flag, converter_str_set_optional
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
 from kartothek_cube.core.dataset.history import drop_dataset_tag
+from kartothek_cube.core.delta.publication import renew_logs
 from kartothek_cube.core.expressions.conditions import Conjunction
 from kartothek_cube.core.maintenance.copy import (
     Deletion,
@@ -368,6 +369,8 @@ def forget_cells(
                     drop_cube_tag(found, opened, tag.name)
                 else:
                     drop_dataset_tag(tag.uuid, opened, tag.name)
+            for snapshot in load_cube(found, opened).values():
+                renew_logs(opened, snapshot)
         # Also where no row matches: an interrupted call may have left the files.
         at_once = overrides(grace=timedelta(0), retain=timedelta(0))
         return ForgetReport(

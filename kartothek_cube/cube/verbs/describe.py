@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.difference import CHANGE_TYPE, changes_schema
 from kartothek_cube.core.dataset.read import checked_limit
+from kartothek_cube.core.delta.publication import describe_publication
 from kartothek_cube.core.display import (
     KINDS,
     ChangeCounts,
@@ -96,6 +97,7 @@ class DatasetDescription:
 
     ``rows``, the number of stored rows, is None where statistics do not know it; ``ranges`` has the
     columns whose least and greatest value they know. ``layout`` is what is on record about files.
+    ``delta`` says at which version the Delta table is, if it is one.
     """
 
     id: str
@@ -108,6 +110,7 @@ class DatasetDescription:
     rows: int | None = None
     ranges: Mapping[str, ColumnRange] = field(default_factory=dict)
     layout: DatasetLayout = NO_LAYOUT
+    delta: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,8 @@ class CubeDescription:
             lines.append(f"  {'':<{width}}  {_typed(d.payload)}")
             if d.layout:
                 lines.append(f"  {'':<{width}}  layout: {d.layout}")
+            if d.delta:
+                lines.append(f"  {'':<{width}}  Delta table: {d.delta}")
             if d.ranges:
                 lines.append(f"  {'':<{width}}  {spelled(', '.join(f'{c} {r}' for c, r in d.ranges.items()))}")
         return "\n".join(lines)
@@ -183,9 +188,10 @@ class CubeDescription:
             head,
             table(columns, rows, numbers=(3, 4)),
             *(
-                Markup(f'<br><span class="q">layout of {escape(d.id)}:</span> {escape(str(d.layout))}')
+                Markup(f'<br><span class="q">{what} of {escape(d.id)}:</span> {escape(str(value))}')
                 for d in self.datasets
-                if d.layout
+                for what, value in (("layout", d.layout), ("Delta table", d.delta))
+                if value
             ),
             *(ranges_details(d.id, d.ranges) for d in self.datasets),
             *_metadata_details(self.datasets),
@@ -241,11 +247,16 @@ def describe_cube(
         tags = cube_tags(opened, cube.ktk_dataset_uuid(cube.seed_dataset))
         known = map_in_threads(lambda s: statistics_of_files(opened, s, s.files, None), members.values(), store=opened)
         statistics = dict(zip(members, known, strict=True))
-        return _description_of(cube, members, statistics, tuple(tag.name for tag in tags))
+        tables = {} if as_of is not None else {i: describe_publication(opened, s) for i, s in members.items()}
+        return _description_of(cube, members, statistics, tuple(tag.name for tag in tags), tables)
 
 
 def _description_of(
-    cube: Cube, members: Mapping[str, Snapshot], statistics: Mapping[str, FileStatistics], tags: tuple[str, ...]
+    cube: Cube,
+    members: Mapping[str, Snapshot],
+    statistics: Mapping[str, FileStatistics],
+    tags: tuple[str, ...],
+    tables: Mapping[str, str | None],
 ) -> CubeDescription:
     types = {f.name: str(f.type) for s in members.values() for f in s.schema}
     datasets = []
@@ -264,6 +275,7 @@ def _description_of(
                 rows=known_rows(statistics[name]),
                 ranges=column_ranges(statistics[name], [f for f in snapshot.schema if f.name in columns]),
                 layout=layout_of(snapshot.document.metadata, snapshot.uuid),
+                delta=tables.get(name),
             )
         )
     return CubeDescription(

@@ -6,6 +6,7 @@ In order:
 - secondary indices: built and dropped
 - partitions, files, bytes and rows
 - `compact_cube`: fewer, larger files
+- Delta tables of its datasets
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from typing import NoReturn
 import numpy as np
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arguments import check_flag, converter_str_set, converter_str_set_optional
+from kartothek_cube.core.arguments import check_flag, converter_str_set, converter_str_set_optional, join_names
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.cube_writes import finish_stopped_writes
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
+from kartothek_cube.core.delta.log import PublishedDelta
+from kartothek_cube.core.delta.publication import check_publishable, publish_newest
 from kartothek_cube.core.display import in_notebook, show_bytes, show_count, table
 from kartothek_cube.core.expressions.predicates import Mask
 from kartothek_cube.core.io.formats import FileFormat
@@ -707,3 +710,72 @@ def _run_all(
         f"Compacted: {', '.join(landed)}. Every query answers as before; repeat the call for the others. "
         f"Reason: {first}"
     ) from first
+
+
+# --- Delta tables ---------------------------------------------------------------------------------
+
+
+def publish_cube_delta(
+    cube: Cube | str,
+    store: StoreLike,
+    *,
+    datasets: Columns = None,
+    always: bool = False,
+    options: Overrides | None = None,
+) -> dict[str, PublishedDelta]:
+    """Make each dataset of a cube a Delta table, or add its newest state as a version.
+
+    As `publish_delta` for each of them. Each is a table of its own: a join by the dimension and
+    partition columns, with the seed on the left, is what a query of the cube gives. See the page
+    *Read it from Trino, Snowflake, Databricks, Fabric*.
+
+    Parameters
+    ----------
+    cube : Cube or str
+        The cube, or its uuid prefix.
+    store : str, path, store or callable
+        The store, in any form that `open_store` takes.
+    datasets : str or iterable of str, optional
+        Ids of the datasets; by default all.
+    always : bool, default False
+        Publish after each later commit of this library, too.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    dict
+        Dataset id → what was published.
+
+    Raises
+    ------
+    InvalidInput
+        If the cube has no such dataset.
+    Unsupported, InvalidRequest
+        As of `publish_delta`, for any of the datasets. Nothing was written.
+    CommitConflict
+        If others published more often than ``options(commit_retries=...)`` meanwhile.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, open_store, publish_cube_delta
+    >>> cube, store = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), open_store("hmemory://")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = build_cube(sales, cube, store)
+    >>> publish_cube_delta(cube, store)["seed"].version
+    0
+    """
+    with operation("publish_cube_delta", options, cube=cube):
+        found, opened = cube_and_store(cube, store)
+        names, keeps = converter_str_set_optional(datasets), check_flag(always, "always")
+        check_store_can_commit(opened)
+        members = load_cube(found, opened)
+        if names is not None and (unknown := sorted(names - members.keys())):
+            raise InvalidInput(
+                f"Cube {found.uuid_prefix!r} has no dataset {join_names(unknown)}; it has {join_names(members)}."
+            )
+        chosen = sorted(members if names is None else names)
+        checks = map_in_threads(lambda name: check_publishable(opened, members[name], always=keeps), chosen)
+        list(checks)
+        return {name: publish_newest(opened, members[name].uuid, always=keeps) for name in chosen}

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import check_flag, pluralize
 from kartothek_cube.core.arrow.keys import IntArray
+from kartothek_cube.core.delta.publication import describe_publication
 from kartothek_cube.core.display import changed_rows
 from kartothek_cube.core.io.reader import file_rows
 from kartothek_cube.core.maintenance.inspection import DAMAGE, Inspection
@@ -299,4 +300,5 @@ def _facts(
         ),
         changes=changes,
         tags=tuple(TagFacts(t.name, state.commit, state.time, len(t.members)) for t, state in states),
+        delta={i: line for i, s in ordered.items() if (line := describe_publication(store, s.snapshot)) is not None},
     )

@@ -17,7 +17,9 @@ from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.commit.change import Change, check_on_conflict
 from kartothek_cube.core.commit.commit import PreparedCommit, check_staged, commit_change, prepare_commit
 from kartothek_cube.core.commit.cube_writes import WriteAborted, roll_back_all, settle, swap_or_roll_back
+from kartothek_cube.core.delta.publication import publish_after_commit
 from kartothek_cube.core.metadata.commit_log import CubeCommit, CubePart, Txn, is_applied, ledger_of, mark_of
+from kartothek_cube.core.metadata.document import DELTA_KEY
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
@@ -167,6 +169,9 @@ def _publish_together(
     checked = prepared.pop(seed)
     seen = commit_coordinator(store, last, bases.get(seed), checked and replace(checked, change=last))
     complete = dict(zip(landed, settle(store, list(landed.values())), strict=True))
+    for snapshot in complete.values():
+        if DELTA_KEY in snapshot.document.metadata:
+            publish_after_commit(store, snapshot)
     return complete | ({seed: seen} if seed in changes else {})
 
 

@@ -45,6 +45,7 @@ CALLS = {
     "delete_cells": "delete_cells",
     "undo": "undo_cube",
     "tag": "tag_cube",
+    "publish_delta": "publish_cube_delta",
 }
 # What a handle does without: serializers, clocks, and what a frame of its own is returned for.
 LEFT_OUT = {"executor", "cube", "uuid_prefix", "store", "df_serializer", "now", "rows"}

@@ -30,6 +30,8 @@ CALLS = {
     "update_rows": "update_rows",
     "undo": "undo",
     "tag": "tag_dataset",
+    "publish_delta": "publish_delta",
+    "unpublish_delta": "unpublish_delta",
 }
 
 
