@@ -1,0 +1,1 @@
+"""Cubes and datasets in dask, under the names of ``kartothek.io.dask``."""
