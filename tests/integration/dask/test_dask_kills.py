@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import warnings
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import dask.dataframe as dd
 import pandas as pd
 import pytest
 
-from kartothek_cube import Cube, query_cube
+from kartothek_cube import Cube, options, query_cube
 from kartothek_cube.api.dataset import history, read_table, store_dataframes_as_dataset
 from kartothek_cube.core.stores.contract import StoreView
 from kartothek_cube.core.stores.open import open_store
@@ -74,11 +75,15 @@ class MortalFiles(Mortal):
 
 @pytest.fixture(scope="module")
 def _mortal_cluster():
+    import dask
     from distributed import Client, LocalCluster
 
     with (
+        dask.config.set({"distributed.comm.timeouts.connect": "3s", "distributed.comm.retry.count": 0}),
         warnings.catch_warnings(),
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50) as found,
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        ) as found,
         Client(found, set_as_default=False) as client,
     ):
         yield client
@@ -90,6 +95,13 @@ def compute(_mortal_cluster):
         yield lambda lazy: _mortal_cluster.compute(lazy).result(timeout=120)
 
 
+@pytest.fixture(autouse=True)
+def _patience():
+    """No waiting for a write that will not go on."""
+    with options(patience=timedelta(seconds=1)):
+        yield
+
+
 @pytest.fixture
 def store(tmp_path):
     url = f"hfs://{tmp_path / 'store'}"
@@ -97,7 +109,12 @@ def store(tmp_path):
     return url
 
 
-@pytest.mark.parametrize("where", ["rows", "files", "before", "after"])
+LONG = pytest.mark.exhaustive
+
+
+@pytest.mark.parametrize(
+    "where", [pytest.param("rows", marks=LONG), "files", pytest.param("before", marks=LONG), "after"]
+)
 def test_a_killed_worker_in_a_shuffled_update_loses_nothing(store, compute, tmp_path, where):
     marker = str(tmp_path / "killed")
     ddf = dd.from_pandas(ROWS, npartitions=6)
@@ -113,7 +130,7 @@ def test_a_killed_worker_in_a_shuffled_update_loses_nothing(store, compute, tmp_
     assert len(history("d", store)) == 2
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", [pytest.param("before", marks=LONG), "after"])
 def test_a_killed_worker_in_a_write_to_a_cube_leaves_all_of_it_once(tmp_path, compute, when):
     import dask.bag as db
 
