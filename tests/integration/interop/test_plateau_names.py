@@ -1,4 +1,4 @@
-"""Our modules of plateau, and of kartothek on dask, have the public names and arguments of theirs."""
+"""Our modules of plateau, and of kartothek on dask, have the names and arguments of theirs."""
 
 from __future__ import annotations
 
