@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from math import ceil
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -334,16 +335,22 @@ def _check_indexed(write: CubeWrite, name: str, receipts: Sequence[Receipt]) -> 
 
 
 _BUCKET = "__KTK_HASH_BUCKET"
-# Rows travel as Arrow messages: dask would convert and compare every value.
-_MESSAGES = pd.DataFrame(
-    {
-        "task": pd.Series([], dtype="int64"),
-        "block": pd.Series([], dtype="int64"),
-        "rows": pd.Series([], dtype=pd.ArrowDtype(pa.large_binary())),
-    }
-)
+# Rows travel as Arrow messages: dask would convert and compare every value. Columns of objects are
+# moved without a copy, but cannot go through the disks of workers.
+_BYTES = pd.ArrowDtype(pa.large_binary())
+_COLUMNS = ("task", "block", "rows")
+
+
+def _messages_of(found: Sequence[tuple[int, int, bytes]], dtype: Any) -> pd.DataFrame:
+    types = ("int64", "int64", dtype)
+    columns = zip(*found, strict=True) if found else ((), (), ())
+    return pd.DataFrame({c: pd.Series(v, dtype=t) for c, v, t in zip(_COLUMNS, columns, types, strict=True)})
+
+
 # dask spreads these by their hashes, so that several for each task are more even than one.
 _MESSAGES_PER_TASK = 8
+# NumPy sorts 16-bit integers by radix, which is many times as fast.
+_COUNTED = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,25 +425,28 @@ def recorded(layout: DatasetLayout, num_buckets: int, by: Collection[str]) -> Da
     return layout if num_buckets == 1 else replace(layout, num_buckets=num_buckets, bucket_by=tuple(by))
 
 
-def split(dataset: str, keys: Sequence[str], derived: Any, buckets: Buckets, block: int, frame: Any) -> pd.DataFrame:
+def split(
+    dataset: str, keys: Sequence[str], derived: Any, buckets: Buckets, dtype: Any, block: int, frame: Any
+) -> pd.DataFrame:
     """In a task: rows as messages, each with those of some partitions and buckets."""
     rows = to_table(plain_frame(frame, dataset) if isinstance(frame, pd.DataFrame) else frame, dataset)
     rows = with_derived(rows, derived, dataset)
-    number = np.zeros(rows.num_rows, dtype=np.uint64)
+    together = tuple(keys)
     if buckets.number > 1:
         number = row_hashes(rows, buckets.by) % np.uint64(buckets.number)
-    rows = rows.append_column(_BUCKET, pa.array(number))
-    tasks = (row_hashes(rows, (*keys, _BUCKET)) % np.uint64(buckets.messages)).astype(np.int64)
-    order = np.argsort(tasks, kind="stable")
-    starts = group_starts(tasks[order])
+        rows, together = rows.append_column(_BUCKET, pa.array(number)), (*together, _BUCKET)
+    tasks = (row_hashes(rows, together) % np.uint64(buckets.messages)).astype(np.int64)
+    # One copy of all rows, in which each message is a slice.
+    order = np.argsort(tasks.astype(np.uint16) if buckets.messages <= _COUNTED else tasks, kind="stable")
+    rows, tasks = rows.take(pa.array(order)).combine_chunks(), tasks[order]
+    starts = group_starts(tasks).tolist() if rows.num_rows else []
     found = []
-    for positions in np.split(order, starts[1:]) if rows.num_rows else ():
+    for start, end in pairwise([*starts, rows.num_rows]):
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-            writer.write_table(rows.take(pa.array(positions)).combine_chunks())
-        found.append((int(tasks[positions[0]]), block, sink.getvalue().to_pybytes()))
-    columns = {name: [row[i] for row in found] for i, name in enumerate(_MESSAGES.columns)}
-    return pd.DataFrame({name: pd.Series(values, dtype=_MESSAGES.dtypes[name]) for name, values in columns.items()})
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows.slice(start, end - start))
+        found.append((int(tasks[start]), block, sink.getvalue().to_pybytes()))
+    return _messages_of(found, dtype)
 
 
 def unpacked(dataset: str, messages: pd.DataFrame) -> list[pa.Table]:
@@ -446,6 +456,8 @@ def unpacked(dataset: str, messages: pd.DataFrame) -> list[pa.Table]:
     if not tables:
         return []
     rows = concat_blocks(tables, dataset)
+    if _BUCKET not in rows.column_names:
+        return [rows]
     number = rows.column(_BUCKET).to_numpy()
     order = np.argsort(number, kind="stable")
     starts = group_starts(number[order])
@@ -506,15 +518,20 @@ def _is_null(meta: pd.DataFrame, name: str) -> bool:
 
 def shuffled(frame: DataFrame, dataset: str, keys: Sequence[str], derived: Any, buckets: Buckets) -> list[Any]:
     """Lazy messages of the rows, by task."""
+    import dask
     import dask.dataframe as dd
 
+    method = _method()
+    dtype = _BYTES if method == "p2p" else object
     cut = [
-        task("split", partial(split, dataset, tuple(keys), derived, buckets, i), part)
+        task("split", partial(split, dataset, tuple(keys), derived, buckets, dtype, i), part)
         for i, part in enumerate(frame.to_delayed())
     ]
-    messages = dd.from_delayed(cut, meta=_MESSAGES, verify_meta=False)
-    spread = messages.shuffle("task", npartitions=buckets.tasks, ignore_index=True, shuffle_method=_method())
-    return list(spread.to_delayed())
+    # dask would turn columns of objects into text.
+    with dask.config.set({"dataframe.convert-string": False}):
+        messages = dd.from_delayed(cut, meta=_messages_of([], dtype), verify_meta=False)
+        spread = messages.shuffle("task", npartitions=buckets.tasks, ignore_index=True, shuffle_method=method)
+        return list(spread.to_delayed())
 
 
 def _method() -> str:
