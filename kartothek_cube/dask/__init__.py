@@ -9,3 +9,7 @@ except ImportError as error:
         "kartothek_cube.dask needs the packages dask and distributed, which are not installed: "
         "pip install 'kartothek-cube[dask]'"
     ) from error
+
+from kartothek_cube.dask.tasks import DaskExecutor as DaskExecutor
+
+__all__ = ["DaskExecutor"]

@@ -150,7 +150,7 @@ class DaskExecutor:
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.dataset import compact_dataset, store_dataframes_as_dataset
-    >>> from kartothek_cube.dask.tasks import DaskExecutor
+    >>> from kartothek_cube.dask import DaskExecutor
     >>> sales = pa.table({"COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
     >>> _ = store_dataframes_as_dataset("hfs://merged_by_dask", "sales", [sales, sales])
     >>> report = compact_dataset("sales", "hfs://merged_by_dask", executor=DaskExecutor())
