@@ -17,6 +17,7 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import checked_columns
 from kartothek_cube.core.stores.open import open_instrumented, store_factory
+from kartothek_cube.core.stores.shipping import Opener
 from kartothek_cube.dask.delayed import begin_new, commit_items
 from kartothek_cube.dask.read import DtypeBackend, plan_read
 from kartothek_cube.dask.stage import stage_items
@@ -191,6 +192,6 @@ def build_dataset_indices__bag(
         return task("build", _build, opener, source.uuid, names)
 
 
-def _build(opener: Any, uuid: str, columns: list[str]) -> None:
+def _build(opener: Opener, uuid: str, columns: list[str]) -> None:
     opened = open_instrumented(opener)
     build_dataset_indices(opened, uuid, columns, executor=executor_of((opened, opener)))

@@ -450,12 +450,12 @@ def query_cube_bag(
 def plan_query(
     cube: Cube | str,
     store: StoreLike,
-    conditions: Any,
-    datasets: Any,
-    dimension_columns: Any,
-    partition_by: Any,
-    payload_columns: Any,
-    as_of: Any,
+    conditions: IntoConditions,
+    datasets: IntoDatasets,
+    dimension_columns: Columns,
+    partition_by: Columns,
+    payload_columns: Columns,
+    as_of: CubeState | None,
 ) -> tuple[QueryPlan, Opener]:
     """The plan of a query, and the opener of its store."""
     opener = store_factory(store)
@@ -510,12 +510,12 @@ def _frames_of_all(
 # --- maintenance ----------------------------------------------------------------------------------
 
 
-def _lazy(verb: Callable[..., Any], *arguments: Any) -> db.Bag:
+def _lazy(verb: Callable[..., Any], *arguments: object) -> db.Bag:
     """A bag with one entry: the result of a verb, which runs in a task and shares its work."""
     return db.from_delayed([task(verb.__name__, _listed, verb, *arguments)])
 
 
-def _listed(verb: Callable[..., Any], *arguments: Any) -> list[Any]:
+def _listed(verb: Callable[..., Any], *arguments: object) -> list[Any]:
     return [verb(*arguments)]
 
 
@@ -552,7 +552,7 @@ def delete_cube_bag(
         return _lazy(_delete, opener, cube, datasets)
 
 
-def _delete(opener: Opener, cube: Cube, datasets: Any) -> None:
+def _delete(opener: Opener, cube: Cube, datasets: IntoDatasets) -> None:
     opened = open_instrumented(opener)
     delete_cube(cube, opened, datasets, executor=executor_of((opened, opener)))
 
@@ -597,7 +597,7 @@ def copy_cube_bag(
         return _lazy(_copy, source, target, cube, overwrite, datasets)
 
 
-def _copy(source: Opener, target: Opener, cube: Cube, overwrite: bool, datasets: Any) -> None:
+def _copy(source: Opener, target: Opener, cube: Cube, overwrite: bool, datasets: IntoDatasets) -> None:
     one, other = open_instrumented(source), open_instrumented(target)
     copy_cube(cube, one, other, overwrite, datasets, executor=executor_of((one, source), (other, target)))
 
@@ -634,7 +634,7 @@ def collect_stats_bag(
         return _lazy(_stats, opener, cube, datasets, as_of)
 
 
-def _stats(opener: Opener, cube: Cube, datasets: Any, as_of: Any) -> dict[str, dict[str, int]]:
+def _stats(opener: Opener, cube: Cube, datasets: IntoDatasets, as_of: AsOf | None) -> dict[str, dict[str, int]]:
     opened: Store = open_instrumented(opener)
     return dict(collect_stats(cube, opened, datasets, as_of=as_of, executor=executor_of((opened, opener))))
 

@@ -24,16 +24,19 @@ from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 from kartothek_cube.core.maintenance.hashing import ROW_GROUP_SCHEMA
 from kartothek_cube.core.metadata.document import check_version
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
+from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import check_table, indices_for, make_file_plan, names_of
 from kartothek_cube.core.stores.open import open_instrumented, store_factory
+from kartothek_cube.core.stores.shipping import Opener
 from kartothek_cube.core.write.plan import plan_dataset_update, plan_new
-from kartothek_cube.core.write.prepare import derived_in
+from kartothek_cube.core.write.prepare import WriteRequest, derived_in
 from kartothek_cube.dask.read import DatasetRead, DtypeBackend, GroupFiles, plan_read
 from kartothek_cube.dask.stage import (
     Buckets,
     DatasetTarget,
+    Planner,
     buckets_on_record,
     check_buckets,
     check_ddf,
@@ -170,16 +173,7 @@ def read_dataset_as_ddf(
     7
     """
     with operation("read_dataset_as_ddf", options):
-        if dask_index_on is not None and not isinstance(dask_index_on, str):
-            raise InvalidType(
-                f"The paramter `dask_index_on` must be a string but got {type(dask_index_on).__name__}: "
-                "give the name of one column."
-            )
-        if dask_index_on is not None and dispatch_by is not None:
-            raise InvalidInput(
-                "`read_dataset_as_ddf` got parameters `dask_index_on` and `dispatch_by`. Note that `dispatch_by` can "
-                "only be used if `dask_index_on` is None."
-            )
+        _check_index(dask_index_on, dispatch_by)
         names, categories = names_of(columns, table, "columns"), names_of(categoricals, table, "categoricals")
         source = dataset_ref(dataset_uuid, store, factory, as_of)
         check_table(source.snapshot(), table)
@@ -212,6 +206,19 @@ def read_dataset_as_ddf(
             return dd.from_map(
                 part, plan.groups or [None], meta=_meta(part, encodes), divisions=divisions, enforce_metadata=False
             )
+
+
+def _check_index(index: object, dispatch_by: object) -> None:
+    if index is not None and not isinstance(index, str):
+        raise InvalidType(
+            f"The paramter `dask_index_on` must be a string but got {type(index).__name__}: "
+            "give the name of one column."
+        )
+    if index is not None and dispatch_by is not None:
+        raise InvalidInput(
+            "`read_dataset_as_ddf` got parameters `dask_index_on` and `dispatch_by`. Note that `dispatch_by` can only "
+            "be used if `dask_index_on` is None."
+        )
 
 
 def _known_categories(source: DatasetRef, encodes: Sequence[str], read: DatasetRead) -> dict[str, pd.CategoricalDtype]:
@@ -330,9 +337,8 @@ def store_dataset_from_ddf(
         check_version(metadata_version)
         frame, partition_on = check_ddf(ddf, dataset_uuid), as_list(partition_on, "partition_on")
         source = target_of(store, dataset_uuid, generate=True)
-        plan = partial(
-            _plan_new, source.uuid, partition_on, secondary_indices, df_serializer, overwrite, sort_partitions_by
-        )
+        arguments = partition_on, secondary_indices, df_serializer, overwrite, sort_partitions_by
+        plan = Planner(_plan_new, source.uuid, arguments)
         target = DatasetTarget.begin(
             "store_dataset_from_ddf",
             store,
@@ -347,7 +353,15 @@ def store_dataset_from_ddf(
         return _written(frame, table, target, None, shuffle, repartition_ratio, num_buckets, bucket_by)
 
 
-def _plan_new(uuid: str, keys: Any, indices: Any, serializer: Any, overwrite: bool, sort_by: Any, base: Any) -> Any:
+def _plan_new(
+    uuid: str,
+    base: Snapshot | None,
+    keys: object,
+    indices: object,
+    serializer: object,
+    overwrite: bool,
+    sort_by: object,
+) -> WriteRequest:
     # A replaced dataset keeps its encoding.
     encoding = "json" if base is None or not base.key.endswith(".zstd") else "msgpack"
     return plan_new(uuid, base, keys, indices, serializer, overwrite, encoding, sort_partitions_by=sort_by)
@@ -436,15 +450,9 @@ def update_dataset_from_ddf(
         check_version(default_metadata_version)
         frame = None if ddf is None else check_ddf(ddf, dataset_uuid)
         source = target_of(store, dataset_uuid, factory)
-        plan = partial(
-            _plan_update,
-            source.uuid,
-            as_list(partition_on, "partition_on"),
-            secondary_indices,
-            df_serializer,
-            sort_partitions_by,
-            add_columns,
-        )
+        keys = as_list(partition_on, "partition_on")
+        arguments = keys, secondary_indices, df_serializer, sort_partitions_by, add_columns
+        plan = Planner(plan_dataset_update, source.uuid, arguments)
         known_scope = None if hasattr(delete_scope, "dask") else delete_scope
         target = DatasetTarget.begin(
             "update_dataset_from_ddf",
@@ -467,12 +475,6 @@ def update_dataset_from_ddf(
                 )
             return task("commit", commit_staged, constant(target), delete_scope, [])
         return _written(frame, table, target, delete_scope, shuffle, repartition_ratio, num_buckets, bucket_by)
-
-
-def _plan_update(
-    uuid: str, keys: Any, indices: Any, serializer: Any, sort_by: Any, add_columns: bool, base: Any
-) -> Any:
-    return plan_dataset_update(uuid, base, keys, indices, serializer, sort_by, add_columns)
 
 
 def check_single_table(uuid: str, tables: Sequence[str], table: object) -> None:
@@ -572,7 +574,15 @@ def collect_dataset_metadata(
             return dd.from_map(call, [0], meta=meta, enforce_metadata=False)
 
 
-def _collect(opener: Any, uuid: str, table: str, predicates: Any, frac: float, as_of: Any, _: int) -> pd.DataFrame:
+def _collect(
+    opener: Opener,
+    uuid: str,
+    table: str,
+    predicates: IntoPredicates | None,
+    frac: float,
+    as_of: AsOf | None,
+    _: int,
+) -> pd.DataFrame:
     opened = open_instrumented(opener)
     return collect_dataset_metadata_eager(
         opened, uuid, table, predicates, frac, as_of=as_of, executor=executor_of((opened, opener))
@@ -620,7 +630,14 @@ def hash_dataset(
 
 
 def _hash(
-    opener: Any, uuid: str, subset: Any, group_key: Any, table: str, predicates: Any, as_of: Any, _: int
+    opener: Opener,
+    uuid: str,
+    subset: Columns,
+    group_key: Columns,
+    table: str,
+    predicates: IntoPredicates | None,
+    as_of: AsOf | None,
+    _: int,
 ) -> pd.Series[int]:
     opened = open_instrumented(opener)
     return hash_dataset_eager(

@@ -16,7 +16,7 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.shipping import Opener
 from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.query.plan import Group
+from kartothek_cube.cube.query.plan import Group, GroupContext
 from kartothek_cube.cube.write.plan import CubeWrite
 from kartothek_cube.dask.bag_cube import (
     Frames,
@@ -51,6 +51,7 @@ from kartothek_cube.typing import Columns, CubeState, IntoConditions, IntoDatase
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
     from dask.delayed import Delayed
 
 __all__ = [
@@ -258,7 +259,7 @@ def _commit_with_buckets(target: CubeTarget, buckets: Mapping[str, Any], staged:
     """In the last task: the commit, with the buckets on record."""
     plan = target.plan
 
-    def planned(schemas: Any, existing: Any, *, more: bool = False) -> CubeWrite:
+    def planned(schemas: object, existing: object, *, more: bool = False) -> CubeWrite:
         write = plan(schemas, existing, more=more)
         members = {i: replace(w, layout=recorded(w.layout, *buckets[i])) for i, w in write.datasets.items()}
         return replace(write, datasets=members)
@@ -317,5 +318,5 @@ def _frame(to_frame: Frames, opener: Opener, group: Group) -> pd.DataFrame:
     return to_frame(load_tables(opener, [group])[0])
 
 
-def _whole_frame(to_frame: Frames, described: Any, parts: Sequence[Any]) -> pd.DataFrame:
+def _whole_frame(to_frame: Frames, described: tuple[pa.Schema, GroupContext], parts: Sequence[Any]) -> pd.DataFrame:
     return to_frame(all_rows(described, parts))

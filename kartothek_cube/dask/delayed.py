@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.core.arguments import as_list
@@ -18,9 +17,10 @@ from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.stores.open import open_instrumented, store_factory
+from kartothek_cube.core.stores.shipping import Opener
 from kartothek_cube.core.write.plan import plan_dataset_update, plan_new
-from kartothek_cube.dask.read import DtypeBackend, plan_read
-from kartothek_cube.dask.stage import DatasetTarget, commit_staged, stage_items
+from kartothek_cube.dask.read import DatasetRead, DtypeBackend, GroupFiles, plan_read
+from kartothek_cube.dask.stage import DatasetTarget, Planner, commit_staged, stage_items
 from kartothek_cube.dask.tasks import check_blocksize, constant, executor_of, task
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.typing import (
@@ -95,9 +95,8 @@ def read_dataset_as_delayed(
         return [task("read", _load, read, constant(group)) for group in plan.groups]
 
 
-def _load(read: Any, group: Any) -> dict[str, pd.DataFrame]:
-    frames: dict[str, pd.DataFrame] = read.frames(group)
-    return frames
+def _load(read: DatasetRead, group: GroupFiles) -> dict[str, pd.DataFrame]:
+    return read.frames(group)
 
 
 def read_table_as_delayed(
@@ -139,9 +138,8 @@ def read_table_as_delayed(
         return [task("read", _load_table, read, constant(group), table) for group in plan.groups]
 
 
-def _load_table(read: Any, group: Any, table: str) -> pd.DataFrame:
-    frame: pd.DataFrame = read.frames(group)[table]
-    return frame
+def _load_table(read: DatasetRead, group: GroupFiles, table: str) -> pd.DataFrame:
+    return read.frames(group)[table]
 
 
 # --- writes ---------------------------------------------------------------------------------------
@@ -202,27 +200,29 @@ def begin_new(
     verb: str,
     store: StoreLike,
     dataset_uuid: str | None,
-    metadata: Any,
-    serializer: Any,
+    metadata: object,
+    serializer: object,
     overwrite: bool,
-    merger: Any,
+    merger: object,
     version: int,
-    partition_on: Any,
+    partition_on: object,
     storage_format: str,
-    indices: Any,
-    on_conflict: Any,
-    txn: Any,
+    indices: object,
+    on_conflict: object,
+    txn: object,
 ) -> DatasetTarget:
     """Begin to make a dataset, or to replace one."""
     check_version(version)
     source = target_of(store, dataset_uuid, generate=True)
     arguments = as_list(partition_on, "partition_on"), indices, serializer, overwrite, storage_format
-    named = {"metadata": metadata, "merger": merger, "on_conflict": on_conflict, "txn": txn, "creates": True}
-    return DatasetTarget.begin(verb, store, source, partial(_plan_new, source.uuid, arguments), **named)
-
-
-def _plan_new(uuid: str, arguments: Sequence[Any], base: Any) -> Any:
-    return plan_new(uuid, base, *arguments)
+    named: dict[str, Any] = {
+        "metadata": metadata,
+        "merger": merger,
+        "on_conflict": on_conflict,
+        "txn": txn,
+        "creates": True,
+    }
+    return DatasetTarget.begin(verb, store, source, Planner(plan_new, source.uuid, arguments), **named)
 
 
 def update_dataset_from_delayed(
@@ -268,7 +268,7 @@ def update_dataset_from_delayed(
             "update_dataset_from_delayed",
             store if factory is None else factory.store_factory,
             source,
-            partial(_plan_update, source.uuid, arguments),
+            Planner(plan_dataset_update, source.uuid, arguments),
             metadata=metadata,
             merger=metadata_merger,
             on_conflict=on_conflict,
@@ -276,10 +276,6 @@ def update_dataset_from_delayed(
             delete_scope=None if hasattr(delete_scope, "dask") else delete_scope,
         )
         return _written(target, delayed_tasks, delete_scope)
-
-
-def _plan_update(uuid: str, arguments: Sequence[Any], base: Any) -> Any:
-    return plan_dataset_update(uuid, base, *arguments)
 
 
 def _written(target: DatasetTarget, items: Iterable[Any], scope: object) -> Delayed:
@@ -329,7 +325,7 @@ def delete_dataset__delayed(
         return task("delete", _delete, store_factory(store if factory is None else factory.store_factory), source.uuid)
 
 
-def _delete(opener: Any, uuid: str) -> None:
+def _delete(opener: Opener, uuid: str) -> None:
     opened = open_instrumented(opener)
     delete_dataset(uuid, opened, None, executor=executor_of((opened, opener)))
 
@@ -368,6 +364,6 @@ def garbage_collect_dataset__delayed(
         return [task("collect", _collect_garbage, opener, source.uuid)]
 
 
-def _collect_garbage(opener: Any, uuid: str) -> GarbageReport:
+def _collect_garbage(opener: Opener, uuid: str) -> GarbageReport:
     opened = open_instrumented(opener)
     return garbage_collect_dataset(uuid, opened, None, executor=executor_of((opened, opener)))

@@ -42,6 +42,7 @@ from kartothek_cube.core.stores.shipping import Opener
 from kartothek_cube.core.write.input_rows import InputPartition
 from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout
 from kartothek_cube.core.write.prepare import (
+    DerivedColumn,
     Schemas,
     WriteRequest,
     check_final,
@@ -74,6 +75,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Planner:
+    """Plans a write to a dataset for any state of it."""
+
+    plan: Callable[..., WriteRequest]
+    uuid: str
+    arguments: tuple[object, ...]
+
+    def __call__(self, base: Snapshot | None) -> WriteRequest:
+        return self.plan(self.uuid, base, *self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetTarget:
     """A write to a dataset, for tasks: arguments, and no partitions.
 
@@ -101,7 +114,7 @@ class DatasetTarget:
     store: Opener
     uuid: str
     base: BaseState | None
-    plan: Callable[[Snapshot | None], WriteRequest]
+    plan: Planner
     request: WriteRequest
     metadata: Any = None
     merger: Any = None
@@ -116,7 +129,7 @@ class DatasetTarget:
         verb: str,
         given: StoreLike | None,
         source: DatasetRef,
-        plan: Callable[[Snapshot | None], WriteRequest],
+        plan: Planner,
         **arguments: Any,
     ) -> DatasetTarget:
         """Read the present state, and check the arguments against it."""
@@ -426,7 +439,13 @@ def recorded(layout: DatasetLayout, num_buckets: int, by: Collection[str]) -> Da
 
 
 def split(
-    dataset: str, keys: Sequence[str], derived: Any, buckets: Buckets, dtype: Any, block: int, frame: Any
+    dataset: str,
+    keys: Sequence[str],
+    derived: Iterable[DerivedColumn],
+    buckets: Buckets,
+    dtype: object,
+    block: int,
+    frame: Any,
 ) -> pd.DataFrame:
     """In a task: rows as messages, each with those of some partitions and buckets."""
     rows = to_table(plain_frame(frame, dataset) if isinstance(frame, pd.DataFrame) else frame, dataset)
@@ -516,7 +535,9 @@ def _is_null(meta: pd.DataFrame, name: str) -> bool:
     return isinstance(dtype, pd.ArrowDtype) and pa.types.is_null(dtype.pyarrow_dtype)
 
 
-def shuffled(frame: DataFrame, dataset: str, keys: Sequence[str], derived: Any, buckets: Buckets) -> list[Any]:
+def shuffled(
+    frame: DataFrame, dataset: str, keys: Sequence[str], derived: Iterable[DerivedColumn], buckets: Buckets
+) -> list[Any]:
     """Lazy messages of the rows, by task."""
     import dask
     import dask.dataframe as dd
