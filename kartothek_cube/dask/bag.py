@@ -16,12 +16,11 @@ from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import checked_columns
-from kartothek_cube.core.stores.open import open_instrumented, store_factory
-from kartothek_cube.core.stores.shipping import Opener
+from kartothek_cube.core.stores.open import store_factory
 from kartothek_cube.dask.delayed import begin_new, commit_items
 from kartothek_cube.dask.read import DtypeBackend, plan_read
 from kartothek_cube.dask.stage import stage_items
-from kartothek_cube.dask.tasks import check_blocksize, constant, executor_of, task
+from kartothek_cube.dask.tasks import check_blocksize, constant, run_verb, task
 from kartothek_cube.errors import InvalidType
 from kartothek_cube.typing import (
     AsOf,
@@ -188,10 +187,5 @@ def build_dataset_indices__bag(
         source, names = dataset_ref(dataset_uuid, store, factory), [str(c) for c in as_list(columns, "columns")]
         for schema in source.snapshot().schemas.values():
             checked_columns(names, schema, source.uuid)
-        opener = store_factory(store if factory is None else factory.store_factory)
-        return task("build", _build, opener, source.uuid, names)
-
-
-def _build(opener: Opener, uuid: str, columns: list[str]) -> None:
-    opened = open_instrumented(opener)
-    build_dataset_indices(opened, uuid, columns, executor=executor_of((opened, opener)))
+        stores = {"store": store_factory(store if factory is None else factory.store_factory)}
+        return task("build", run_verb, build_dataset_indices, stores, {"dataset_uuid": source.uuid, "columns": names})

@@ -15,7 +15,6 @@ from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.metadata.commit_log import parse_txn
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented, store_factory
 from kartothek_cube.core.stores.shipping import Opener
 from kartothek_cube.cube.cube import Cube, require_cube
@@ -38,7 +37,7 @@ from kartothek_cube.cube.write.plan import (
 from kartothek_cube.dask.bag import check_bag
 from kartothek_cube.dask.read import DtypeBackend, arrow_frame, check_backend
 from kartothek_cube.dask.stage import CubeTarget, commit_blocks, stage_element
-from kartothek_cube.dask.tasks import check_blocksize, constant, executor_of, task
+from kartothek_cube.dask.tasks import check_blocksize, constant, run_verb, task
 from kartothek_cube.errors import AlreadyExists, InvalidInput, InvalidType
 from kartothek_cube.typing import (
     AsOf,
@@ -184,16 +183,16 @@ def _check_absent(target: CubeTarget, overwrite: bool) -> None:
 def _written(target: CubeTarget, bag: db.Bag) -> db.Bag:
     """A bag with one entry: the result of the commit."""
     shared = constant(target)
-    staged = [task("stage", _stage_part, shared, part) for part in bag.to_delayed()]
-    return db.from_delayed([task("commit", _commit_parts, shared, staged)])
+    staged = [task("stage", stage_part, shared, part) for part in bag.to_delayed()]
+    return db.from_delayed([task("commit", commit_parts, shared, staged)])
 
 
-def _stage_part(target: CubeTarget, elements: Iterable[Any]) -> list[Any]:
+def stage_part(target: CubeTarget, elements: Iterable[Any]) -> list[Any]:
     """In a task: one element after the other, each released before the next."""
     return [stage_element(target, element) for element in elements]
 
 
-def _commit_parts(target: CubeTarget, parts: Sequence[Sequence[Any]]) -> list[Any]:
+def commit_parts(target: CubeTarget, parts: Sequence[Sequence[Any]]) -> list[Any]:
     return [commit_blocks(target, list(chain.from_iterable(parts)))]
 
 
@@ -440,10 +439,10 @@ def query_cube_bag(
         )
         if plan.context.partition_by:
             groups = [plan.groups[i : i + size] for i in range(0, len(plan.groups), size)]
-            parts = [task("query", _frames, to_frame, opener, constant(group)) for group in groups]
+            parts = [task("query", frames, to_frame, opener, constant(group)) for group in groups]
             return db.from_delayed(parts or [task("empty", list)])
         return db.from_delayed(
-            [task("concat", _frames_of_all, to_frame, plan_schema(plan), load_slices(plan, opener, size))]
+            [task("concat", frames_of_all, to_frame, plan_schema(plan), load_slices(plan, opener, size))]
         )
 
 
@@ -489,7 +488,7 @@ def frame_maker(backend: object) -> Frames:
     return to_frame if backend is None else arrow_frame
 
 
-def _frames(to_frame: Frames, opener: Opener, groups: Sequence[Group]) -> list[pd.DataFrame]:
+def frames(to_frame: Frames, opener: Opener, groups: Sequence[Group]) -> list[pd.DataFrame]:
     return [to_frame(table) for table in load_tables(opener, groups) if table.num_rows]
 
 
@@ -500,7 +499,7 @@ def all_rows(described: tuple[pa.Schema, Any], parts: Sequence[Sequence[pa.Table
     return sorted_by_cell(context, tables) if tables else schema.empty_table()
 
 
-def _frames_of_all(
+def frames_of_all(
     to_frame: Frames, described: tuple[pa.Schema, Any], parts: Sequence[Sequence[pa.Table]]
 ) -> list[pd.DataFrame]:
     table = all_rows(described, parts)
@@ -510,13 +509,14 @@ def _frames_of_all(
 # --- maintenance ----------------------------------------------------------------------------------
 
 
-def _lazy(verb: Callable[..., Any], *arguments: object) -> db.Bag:
+def _lazy(verb: Callable[..., Any], stores: Mapping[str, Opener], named: Mapping[str, Any]) -> db.Bag:
     """A bag with one entry: the result of a verb, which runs in a task and shares its work."""
-    return db.from_delayed([task(verb.__name__, _listed, verb, *arguments)])
+    return db.from_delayed([task(verb.__name__, listed, task(verb.__name__, run_verb, verb, stores, named))])
 
 
-def _listed(verb: Callable[..., Any], *arguments: object) -> list[Any]:
-    return [verb(*arguments)]
+def listed(entry: object) -> list[object]:
+    """In a task: the entries of a bag of one."""
+    return [entry]
 
 
 def delete_cube_bag(
@@ -549,12 +549,7 @@ def delete_cube_bag(
         opener = store_factory(store)
         cube, opened = cube_and_store(cube, opener)
         plan_cube_deletion(cube, opened, datasets)
-        return _lazy(_delete, opener, cube, datasets)
-
-
-def _delete(opener: Opener, cube: Cube, datasets: IntoDatasets) -> None:
-    opened = open_instrumented(opener)
-    delete_cube(cube, opened, datasets, executor=executor_of((opened, opener)))
+        return _lazy(delete_cube, {"store": opener}, {"cube": cube, "datasets": datasets})
 
 
 def copy_cube_bag(
@@ -594,12 +589,8 @@ def copy_cube_bag(
             raise AlreadyExists(
                 f'Dataset "{cube.ktk_dataset_uuid(present[0])}" exists in target store but overwrite was set to False'
             )
-        return _lazy(_copy, source, target, cube, overwrite, datasets)
-
-
-def _copy(source: Opener, target: Opener, cube: Cube, overwrite: bool, datasets: IntoDatasets) -> None:
-    one, other = open_instrumented(source), open_instrumented(target)
-    copy_cube(cube, one, other, overwrite, datasets, executor=executor_of((one, source), (other, target)))
+        stores = {"src_store": source, "tgt_store": target}
+        return _lazy(copy_cube, stores, {"cube": cube, "overwrite": overwrite, "datasets": datasets})
 
 
 def collect_stats_bag(
@@ -631,12 +622,8 @@ def collect_stats_bag(
         opener = store_factory(store)
         cube, opened = cube_and_store(cube, opener, as_of)
         load_cube(cube, opened, None if datasets is None else list(datasets), as_of=as_of)
-        return _lazy(_stats, opener, cube, datasets, as_of)
-
-
-def _stats(opener: Opener, cube: Cube, datasets: IntoDatasets, as_of: AsOf | None) -> dict[str, dict[str, int]]:
-    opened: Store = open_instrumented(opener)
-    return dict(collect_stats(cube, opened, datasets, as_of=as_of, executor=executor_of((opened, opener))))
+        named = {"cube": cube, "datasets": datasets, "as_of": as_of}
+        return _lazy(collect_stats, {"store": opener}, named)
 
 
 def cleanup_cube_bag(
@@ -660,9 +647,4 @@ def cleanup_cube_bag(
         check_blocksize(blocksize)
         opener = store_factory(store)
         cube, _ = cube_and_store(cube, opener)
-        return _lazy(_cleanup, opener, cube)
-
-
-def _cleanup(opener: Opener, cube: Cube) -> Any:
-    opened = open_instrumented(opener)
-    return cleanup_cube(cube, opened, executor=executor_of((opened, opener)))
+        return _lazy(cleanup_cube, {"store": opener}, {"cube": cube})

@@ -28,7 +28,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import check_table, indices_for, make_file_plan, names_of
-from kartothek_cube.core.stores.open import open_instrumented, store_factory
+from kartothek_cube.core.stores.open import store_factory
 from kartothek_cube.core.stores.shipping import Opener
 from kartothek_cube.core.write.plan import plan_dataset_update, plan_new
 from kartothek_cube.core.write.prepare import WriteRequest, derived_in
@@ -47,7 +47,7 @@ from kartothek_cube.dask.stage import (
     stage_frame,
     stage_shuffled,
 )
-from kartothek_cube.dask.tasks import constant, executor_of, in_task, task
+from kartothek_cube.dask.tasks import constant, in_task, run_verb, task
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.typing import (
     AsOf,
@@ -568,25 +568,15 @@ def collect_dataset_metadata(
             raise InvalidInput(f"Invalid value for parameter `frac`: {frac!r}. It is a number above 0 and at most 1.")
         make_file_plan(source.store, source.snapshot(), table_name, [], parse_predicates(predicates), keep=source.keep)
         opener = store_factory(store if factory is None else factory.store_factory)
-        call = in_task(partial(_collect, opener, source.uuid, table_name, predicates, frac, as_of))
+        named = {"dataset_uuid": source.uuid, "table_name": table_name, "predicates": predicates, "frac": frac}
+        call = in_task(partial(_frame_of_verb, collect_dataset_metadata_eager, opener, {**named, "as_of": as_of}))
         meta = ROW_GROUP_SCHEMA.empty_table().to_pandas().astype({"partition_label": object})
         with dask.config.set({"dataframe.convert-string": False}):
             return dd.from_map(call, [0], meta=meta, enforce_metadata=False)
 
 
-def _collect(
-    opener: Opener,
-    uuid: str,
-    table: str,
-    predicates: IntoPredicates | None,
-    frac: float,
-    as_of: AsOf | None,
-    _: int,
-) -> pd.DataFrame:
-    opened = open_instrumented(opener)
-    return collect_dataset_metadata_eager(
-        opened, uuid, table, predicates, frac, as_of=as_of, executor=executor_of((opened, opener))
-    )
+def _frame_of_verb(verb: Callable[..., Any], opener: Opener, named: Mapping[str, Any], _: int) -> Any:
+    return run_verb(verb, {"store": opener}, named)
 
 
 def hash_dataset(
@@ -625,21 +615,7 @@ def hash_dataset(
             source.store, source.snapshot(), table, columns or keys, parse_predicates(predicates), keep=source.keep
         )
         opener = store_factory(store if factory is None else factory.store_factory)
-        call = in_task(partial(_hash, opener, source.uuid, subset, group_key, table, predicates, as_of))
+        named: dict[str, Any] = {"dataset_uuid": source.uuid, "subset": subset, "group_key": group_key, "table": table}
+        named |= {"predicates": predicates, "as_of": as_of}
+        call = in_task(partial(_frame_of_verb, hash_dataset_eager, opener, named))
         return dd.from_map(call, [0], meta=pd.Series([], dtype="uint64"), enforce_metadata=False)
-
-
-def _hash(
-    opener: Opener,
-    uuid: str,
-    subset: Columns,
-    group_key: Columns,
-    table: str,
-    predicates: IntoPredicates | None,
-    as_of: AsOf | None,
-    _: int,
-) -> pd.Series[int]:
-    opened = open_instrumented(opener)
-    return hash_dataset_eager(
-        opened, uuid, subset, group_key, table, predicates, as_of=as_of, executor=executor_of((opened, opener))
-    )

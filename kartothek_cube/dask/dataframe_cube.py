@@ -226,12 +226,12 @@ def _check(target: CubeTarget, frames: Mapping[str, dd.DataFrame]) -> CubeWrite:
 def _written(target: CubeTarget, frames: Mapping[str, dd.DataFrame]) -> Delayed:
     shared = constant(target)
     staged = [
-        task("stage", _stage_frame, shared, i, part) for i, frame in frames.items() for part in frame.to_delayed()
+        task("stage", stage_frame_of, shared, i, part) for i, frame in frames.items() for part in frame.to_delayed()
     ]
     return task("commit", commit_blocks, shared, staged)
 
 
-def _stage_frame(target: CubeTarget, name: str, frame: pd.DataFrame) -> StagedBlock:
+def stage_frame_of(target: CubeTarget, name: str, frame: pd.DataFrame) -> StagedBlock:
     return stage_blocks(target, [(name, to_table(frame, name))])
 
 
@@ -252,10 +252,10 @@ def _shuffled(
         messages = shuffled(frame, name, keys, (), plans[name])
         staged += [task("stage", stage_shuffled_block, shared, name, part) for part in messages]
     numbers = {i: (b.number, b.by) for i, b in plans.items()}
-    return task("commit", _commit_with_buckets, shared, numbers, staged)
+    return task("commit", commit_with_buckets, shared, numbers, staged)
 
 
-def _commit_with_buckets(target: CubeTarget, buckets: Mapping[str, Any], staged: Sequence[StagedBlock]) -> Any:
+def commit_with_buckets(target: CubeTarget, buckets: Mapping[str, Any], staged: Sequence[StagedBlock]) -> Any:
     """In the last task: the commit, with the buckets on record."""
     plan = target.plan
 
@@ -306,17 +306,17 @@ def query_cube_dataframe(
         (plan, opener), to_frame = plan_query(cube, store, *query), frame_maker(dtype_backend)
         meta = to_frame(plan.schema.empty_table())
         if plan.context.partition_by and plan.groups:
-            parts = [task("query", _frame, to_frame, opener, constant(group)) for group in plan.groups]
+            parts = [task("query", group_frame, to_frame, opener, constant(group)) for group in plan.groups]
         else:
-            parts = [task("concat", _whole_frame, to_frame, plan_schema(plan), load_slices(plan, opener, 1))]
+            parts = [task("concat", whole_frame, to_frame, plan_schema(plan), load_slices(plan, opener, 1))]
         # dask would turn columns of objects, e.g. of dates, into text.
         with dask.config.set({"dataframe.convert-string": False}):
             return dd.from_delayed(parts, meta=meta, verify_meta=False)
 
 
-def _frame(to_frame: Frames, opener: Opener, group: Group) -> pd.DataFrame:
+def group_frame(to_frame: Frames, opener: Opener, group: Group) -> pd.DataFrame:
     return to_frame(load_tables(opener, [group])[0])
 
 
-def _whole_frame(to_frame: Frames, described: tuple[pa.Schema, GroupContext], parts: Sequence[Any]) -> pd.DataFrame:
+def whole_frame(to_frame: Frames, described: tuple[pa.Schema, GroupContext], parts: Sequence[Any]) -> pd.DataFrame:
     return to_frame(all_rows(described, parts))

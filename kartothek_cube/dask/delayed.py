@@ -11,17 +11,15 @@ from kartothek_cube.core.dataset.maintain import delete_dataset, garbage_collect
 from kartothek_cube.core.dataset.reference import dataset_ref, target_of
 from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
-from kartothek_cube.core.maintenance.garbage import GarbageReport
 from kartothek_cube.core.metadata.document import check_version
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.stores.open import open_instrumented, store_factory
-from kartothek_cube.core.stores.shipping import Opener
+from kartothek_cube.core.stores.open import store_factory
 from kartothek_cube.core.write.plan import plan_dataset_update, plan_new
 from kartothek_cube.dask.read import DatasetRead, DtypeBackend, GroupFiles, plan_read
 from kartothek_cube.dask.stage import DatasetTarget, Planner, commit_staged, stage_items
-from kartothek_cube.dask.tasks import check_blocksize, constant, executor_of, task
+from kartothek_cube.dask.tasks import check_blocksize, constant, run_verb, task
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.typing import (
     AsOf,
@@ -92,10 +90,10 @@ def read_dataset_as_delayed(
             dataset_uuid, store, factory, *arguments, concat_partitions_on_primary_index, as_of, dtype_backend
         )
         read = constant(plan.read)
-        return [task("read", _load, read, constant(group)) for group in plan.groups]
+        return [task("read", load_group, read, constant(group)) for group in plan.groups]
 
 
-def _load(read: DatasetRead, group: GroupFiles) -> dict[str, pd.DataFrame]:
+def load_group(read: DatasetRead, group: GroupFiles) -> dict[str, pd.DataFrame]:
     return read.frames(group)
 
 
@@ -135,10 +133,10 @@ def read_table_as_delayed(
             dataset_uuid, store, factory, *arguments, concat_partitions_on_primary_index, as_of, dtype_backend
         )
         read = constant(plan.read)
-        return [task("read", _load_table, read, constant(group), table) for group in plan.groups]
+        return [task("read", load_table, read, constant(group), table) for group in plan.groups]
 
 
-def _load_table(read: DatasetRead, group: GroupFiles, table: str) -> pd.DataFrame:
+def load_table(read: DatasetRead, group: GroupFiles, table: str) -> pd.DataFrame:
     return read.frames(group)[table]
 
 
@@ -322,12 +320,8 @@ def delete_dataset__delayed(
     with operation("delete_dataset__delayed", options):
         source = dataset_ref(dataset_uuid, store, factory)
         source.snapshot()
-        return task("delete", _delete, store_factory(store if factory is None else factory.store_factory), source.uuid)
-
-
-def _delete(opener: Opener, uuid: str) -> None:
-    opened = open_instrumented(opener)
-    delete_dataset(uuid, opened, None, executor=executor_of((opened, opener)))
+        stores = {"store": store_factory(store if factory is None else factory.store_factory)}
+        return task("delete", run_verb, delete_dataset, stores, {"dataset_uuid": source.uuid})
 
 
 def garbage_collect_dataset__delayed(
@@ -360,10 +354,5 @@ def garbage_collect_dataset__delayed(
         check_blocksize(chunk_size)
         source = dataset_ref(dataset_uuid, store, factory)
         source.snapshot()
-        opener = store_factory(store if factory is None else factory.store_factory)
-        return [task("collect", _collect_garbage, opener, source.uuid)]
-
-
-def _collect_garbage(opener: Opener, uuid: str) -> GarbageReport:
-    opened = open_instrumented(opener)
-    return garbage_collect_dataset(uuid, opened, None, executor=executor_of((opened, opener)))
+        stores = {"store": store_factory(store if factory is None else factory.store_factory)}
+        return [task("collect", run_verb, garbage_collect_dataset, stores, {"dataset_uuid": source.uuid})]

@@ -10,7 +10,7 @@ In order:
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,7 +30,7 @@ from kartothek_cube.core.runtime.options import Options, current_options, use_op
 from kartothek_cube.core.runtime.telemetry import counting, record_counts
 from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.stores.open import store_factory
+from kartothek_cube.core.stores.open import open_instrumented, store_factory
 from kartothek_cube.core.stores.shipping import Opener, Stores, Unpickler, open_all
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType
 from kartothek_cube.typing import StoreLike
@@ -215,6 +215,13 @@ def _run(pickled: bytes, openers: Sequence[Opener], data: bytes) -> tuple[list[A
 def executor_of(*opened: tuple[Store, StoreLike]) -> DaskExecutor:
     """The executor of one call, for these open stores, each with the argument of the user."""
     return DaskExecutor(stores=Stores([(s, store_factory(given)) for s, given in opened], cloudpickle.Pickler))
+
+
+def run_verb(verb: Callable[..., Any], stores: Mapping[str, Opener], named: Mapping[str, Any]) -> Any:
+    """In a task: an eager verb of maintenance, whose work on files other tasks share."""
+    opened = {name: open_instrumented(opener) for name, opener in stores.items()}
+    executor = executor_of(*((opened[name], stores[name]) for name in stores))
+    return verb(**opened, **named, executor=executor)
 
 
 def check_blocksize(blocksize: object) -> int:
