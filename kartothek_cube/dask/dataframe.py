@@ -21,13 +21,13 @@ from kartothek_cube.core.dataset.reference import DatasetRef, dataset_ref, targe
 from kartothek_cube.core.expressions.predicates import parse_predicates
 from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
-from kartothek_cube.core.maintenance.hashing import ROW_GROUP_SCHEMA
 from kartothek_cube.core.metadata.document import check_version
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import check_table, indices_for, make_file_plan, names_of
+from kartothek_cube.core.snapshots.statistics import ROW_GROUP_SCHEMA
 from kartothek_cube.core.stores.open import store_factory
 from kartothek_cube.core.stores.shipping import Opener
 from kartothek_cube.core.write.plan import plan_dataset_update, plan_new

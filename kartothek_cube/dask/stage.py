@@ -23,6 +23,7 @@ import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import as_list, converter_str_set_optional
+from kartothek_cube.core.arrow.difference import row_hashes
 from kartothek_cube.core.arrow.keys import group_starts
 from kartothek_cube.core.arrow.pandas import concat_blocks, plain_frame, to_table
 from kartothek_cube.core.arrow.types import unify
@@ -30,7 +31,6 @@ from kartothek_cube.core.commit.dataset_write import DatasetWrite
 from kartothek_cube.core.dataset.reference import DatasetRef
 from kartothek_cube.core.dataset.write import StagedPartitions, merge_staged
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.maintenance.hashing import row_hashes
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.telemetry import operation
