@@ -43,7 +43,7 @@ WORKERS ?= 2
 # The demo: full (22 million source rows) or small; the store's URL, empty for a temporary directory.
 SIZE ?= full
 STORE ?=
-# What runs the demo: spark, or sail, which needs no Java.
+# What runs the demo: spark; sail or dask, which need no Java.
 ENGINE ?= spark
 # How many damaged stores the fuzzer reads; how many groups the queries of `make many-groups` have.
 COUNT ?= 100000
@@ -166,8 +166,8 @@ docs: $(VENV)/.full ## the documentation as HTML, in docs/_build/html
 	$(VENV)/bin/python -m sphinx -E -W --keep-going -b html docs docs/_build/html
 
 .PHONY: demo
-demo: $(if $(filter sail,$(ENGINE)),$(SAIL)/.sail,$(VENV)/.demo) ## the grocery cube, end to end through Spark; SIZE=full|small, STORE=<url>, ENGINE=spark|sail
-	$(dir $<)bin/python examples/grocery.py --size $(SIZE) --engine $(ENGINE) $(if $(STORE),--store '$(STORE)')
+demo: $(if $(filter sail,$(ENGINE)),$(SAIL)/.sail,$(VENV)/.demo) ## the grocery cube, end to end through Spark; SIZE=full|small, STORE=<url>, ENGINE=spark|sail|dask
+	$(dir $<)bin/python examples/$(if $(filter dask,$(ENGINE)),grocery_dask.py,grocery.py --engine $(ENGINE)) --size $(SIZE) $(if $(STORE),--store '$(STORE)')
 
 .PHONY: demo-streaming
 demo-streaming: $(VENV)/.demo ## weeks that stream into the grocery cube, killed in the middle; SIZE=full|small, STORE=<url>

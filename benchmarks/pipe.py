@@ -35,10 +35,10 @@ class Engine:
 
 
 class Kartothek:
-    """kartothek 5.3 in a process of its own, which takes its turns by commands over a pipe."""
+    """A script in a process that gets commands by a pipe, by default that of kartothek 5.3."""
 
-    def __init__(self, python: str) -> None:
-        command = [python, "-W", "ignore", str(HERE / "kartothek_peer.py")]
+    def __init__(self, python: str, script: str = "kartothek_peer.py", *arguments: str) -> None:
+        command = [python, "-W", "ignore", str(HERE / script), *arguments]
         bare = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=bare)
 

@@ -40,8 +40,20 @@ SCRIPTS = {
     "imports": "",
     "remote": "obstore",
     "spark": "pyspark",
+    "with_dask": "dask",
 }
-PACKAGES = ("kartothek-cube", "pyarrow", "numpy", "duckdb", "polars", "pyspark", "deltalake", "pyiceberg", "pylance")
+PACKAGES = (
+    "kartothek-cube",
+    "pyarrow",
+    "numpy",
+    "duckdb",
+    "polars",
+    "pyspark",
+    "dask",
+    "deltalake",
+    "pyiceberg",
+    "pylance",
+)
 MODULES = {"pylance": "lance"}
 TABLE = "| work | ours | peers |\n|---|--:|---|\n"
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import io
 import itertools
 import json
 import operator
@@ -35,7 +34,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -48,8 +47,9 @@ from kartothek_cube.core.runtime.executor import THREADS, MaybeRemote, Task, map
 from kartothek_cube.core.runtime.options import Phase, ProgressReporter, current_options, use_options
 from kartothek_cube.core.runtime.telemetry import counting, progress_reporter, record_counts
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
-from kartothek_cube.core.stores.contract import InstrumentedStore, Store
-from kartothek_cube.core.stores.open import open_instrumented, open_store, store_factory
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_store, store_factory
+from kartothek_cube.core.stores.shipping import Opener, Stores, Unpickler, open_all
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KartothekCubeError, Unsupported
 from kartothek_cube.spark.session import (
     Watch,
@@ -598,65 +598,6 @@ _LIGHT_PER_TASK = 25
 
 _RESULTS = pa.schema([("task", pa.int32()), ("results", pa.binary()), ("error", pa.string())])
 
-Opener: TypeAlias = Store | Callable[[], Store]
-
-
-class Stores:
-    """Open stores, each with its opener for other processes. Pickles for tasks hold their numbers.
-
-    A task opens each store once, even if a thousand items refer to it. Stores that cannot be
-    pickled travel as their openers.
-    """
-
-    def __init__(self, opened: Sequence[tuple[Store, Opener]]) -> None:
-        self._numbers = {id(_bare(store)): number for number, (store, _) in enumerate(opened)}
-        # Keeps the stores alive: Python would reuse their ids for other objects.
-        self._opened = tuple(opened)
-
-    @property
-    def openers(self) -> tuple[Opener, ...]:
-        """What travels to tasks; the position is the number."""
-        return tuple(opener for _, opener in self._opened)
-
-    def dumps(self, value: object) -> bytes:
-        """Pickle a value, with numbers in place of stores.
-
-        Raises
-        ------
-        InvalidType
-            If a part of the value cannot be pickled.
-        """
-        from pyspark import cloudpickle
-
-        numbers = self._numbers
-
-        # Executors cannot import every class: a serializer may be defined in the user's notebook,
-        # so cloudpickle sends the class by value.
-        class Pickler(cloudpickle.Pickler):
-            def persistent_id(self, obj: object) -> int | None:
-                return numbers.get(id(_bare(obj)))
-
-        file = io.BytesIO()
-        try:
-            Pickler(file).dump(value)  # type: ignore[no-untyped-call]
-        except (pickle.PicklingError, TypeError, AttributeError) as error:
-            raise InvalidType(f"A part of this work cannot be sent to a Spark task: {error}") from error
-        return file.getvalue()
-
-
-def _bare(store: object) -> object:
-    # Each verb wraps the store that it opens, so one store has several wrappers.
-    return store.inner if isinstance(store, InstrumentedStore) else store
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, stores: Sequence[Store]) -> None:
-        super().__init__(io.BytesIO(data))
-        self._stores = stores
-
-    def persistent_load(self, number: int) -> Store:
-        return self._stores[number]
-
 
 def tasks_for(task: Task, items: int, width: int) -> int:
     """The number of tasks for some items, where ``width`` tasks run at once."""
@@ -705,15 +646,15 @@ def _run_payloads(
     pickled: bytes, openers: Sequence[Opener], payloads: list[tuple[int, bytes]]
 ) -> Iterator[pa.RecordBatch]:
     """In a Spark task: one row of results for each payload."""
-    stores = [open_instrumented(opener) for opener in openers]
-    task: Task = _Unpickler(pickled, stores).load()
+    stores = open_all(openers)
+    task: Task = Unpickler(pickled, stores).load()
     settings = current_options()
     threads = settings.threads or (THREADS_PER_TASK if task.heavy else None)
     for number, data in payloads:
         results, message = None, None
         try:
             with counting() as counted, use_options(replace(settings, threads=threads)):
-                items = _Unpickler(data, stores).load()
+                items = Unpickler(data, stores).load()
                 values = list(map_in_threads(task.func, items, weight=task.weight))
             results = pickle.dumps((values, counted.counts))
         except KartothekCubeError as error:
@@ -758,6 +699,8 @@ def spark_executor(
     InvalidInput
         If there is no session, or ``parallelism`` is not positive.
     """
-    stores = Stores([(store, store_factory(given)) for store, given in opened])
+    from pyspark import cloudpickle
+
+    stores = Stores([(store, store_factory(given)) for store, given in opened], cloudpickle.Pickler)
     session = find_session(spark)
     return SparkExecutor(session, cores(session, parallelism), stores, verb, subject)

@@ -13,17 +13,24 @@ import pytest
 from tests.support.checklists import REPOSITORY
 from tests.support.doc_blocks import blocks_in
 
+_DASK = ("dataframe", "bag", "delayed", "bag_cube", "dataframe_cube")
 # The quick environment has no PySpark, and so none of the names that need it.
 SPARK = ["kartothek_cube.spark"] if importlib.util.find_spec("pyspark") else []
+DASK = (
+    ["kartothek_cube.dask", *(f"kartothek_cube.dask.{name}" for name in _DASK)]
+    if importlib.util.find_spec("dask") and importlib.util.find_spec("distributed")
+    else []
+)
 PAGES = {
     path.stem: path.read_text(encoding="utf-8")
     for path in sorted((REPOSITORY / "docs" / "api").glob("*.md"))
-    if SPARK or path.stem != "spark"
+    if path.stem not in {"spark", "dask"} or {"spark": SPARK, "dask": DASK}[path.stem]
 }
 MODULES = [
     "kartothek_cube",
     *(f"kartothek_cube.api.{name}" for name in ("cube", "dataset", "discover", "consistency", "serialization")),
     *SPARK,
+    *DASK,
     "kartothek_cube.errors",
     "kartothek_cube.typing",
 ]

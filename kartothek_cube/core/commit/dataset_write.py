@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
@@ -47,6 +47,8 @@ class DatasetWrite:
         Fail if another writer creates the dataset first.
     txn : Txn | None
         The number of the write.
+    id : str
+        The id of its commit.
     """
 
     store: Store
@@ -59,6 +61,7 @@ class DatasetWrite:
     on_conflict: OnConflict = "raise"
     creates: bool = False
     txn: Txn | None = None
+    id: str = field(default_factory=new_id)
 
     @classmethod
     def begin(
@@ -133,6 +136,7 @@ class DatasetWrite:
             add_columns=request.add_columns,
             msgpack=request.msgpack,
             on_conflict=self.on_conflict,
+            commit=self.id,
             txn=self.txn,
             records=request.records(staged.schemas),
         )

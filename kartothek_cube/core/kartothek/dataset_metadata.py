@@ -43,7 +43,7 @@ from kartothek_cube.core.metadata.document import (
     to_mapping,
 )
 from kartothek_cube.core.metadata.index import SecondaryIndex, column_index
-from kartothek_cube.core.metadata.naming import check_uuid, document_key, schema_key
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE, check_uuid, document_key, schema_key
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot, make_snapshot
 from kartothek_cube.core.snapshots.documents import read_document
 from kartothek_cube.core.snapshots.loader import (
@@ -535,6 +535,8 @@ class DatasetMetadata(DatasetMetadataBase):
         Partition columns, in order.
     table_meta : mapping, optional
         Table → `SchemaWrapper` or `pyarrow.Schema`.
+    schema, table_name : optional
+        Instead of ``table_meta``, as in plateau: the schema and the name of the only table.
 
     Raises
     ------
@@ -573,8 +575,13 @@ class DatasetMetadata(DatasetMetadataBase):
         explicit_partitions: bool = True,
         partition_keys: str | Sequence[str] | None = None,
         table_meta: Mapping[str, Any] | None = None,
+        *,
+        schema: SchemaWrapper | pa.Schema | None = None,
+        table_name: str = SINGLE_TABLE,
     ) -> None:
         check_version(uuid, metadata_version)
+        if schema is not None:
+            table_meta = {**(table_meta or {}), table_name: schema}
         self._state: Snapshot | None = None
         self._made: DatasetParts | None = make_parts(
             check_uuid(uuid),
@@ -686,6 +693,11 @@ class DatasetMetadata(DatasetMetadataBase):
     def tables(self) -> list[str]:
         """Names of the tables."""
         return list(self._parts.schemas or self._parts.columns.files)
+
+    @property
+    def table_name(self) -> str:
+        """The name of the first table, which is the only one of most datasets."""
+        return next(iter(self.tables), SINGLE_TABLE)
 
     @property
     def table_meta(self) -> dict[str, SchemaWrapper]:

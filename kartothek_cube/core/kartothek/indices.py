@@ -427,10 +427,13 @@ class IndexBase:
         """A new dict value → labels; empty while the index is not loaded."""
         return dict_of(self.pairs()) if self.loaded else {}
 
-    def observed_values(self, date_as_object: bool = True) -> np.ndarray[Any, Any]:
+    def observed_values(
+        self, date_as_object: bool = True, coerce_temporal_nanoseconds: bool = True
+    ) -> np.ndarray[Any, Any]:
         """The distinct values, ascending.
 
-        Dates are `datetime.date` or ``datetime64``, moments with a zone `pandas.Timestamp`.
+        Dates are `datetime.date` or ``datetime64``, moments with a zone `pandas.Timestamp`. The
+        last argument is accepted from plateau: moments have nanoseconds.
         """
         values = self.pairs().values
         return numpy_values(values.take(pa.array(kernel.run_starts(values))), date_as_object)

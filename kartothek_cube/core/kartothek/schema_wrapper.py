@@ -248,7 +248,7 @@ def normalize_column_order(
 
 def validate_compatible(
     schemas: Iterable[SchemaWrapper | pa.Schema],
-    ignore_pandas: bool = False,  # noqa: ARG001 - kartothek's signature
+    ignore_pandas: bool = False,
 ) -> SchemaWrapper | None:
     """The common schema of several: equal columns in equal order.
 
@@ -295,7 +295,7 @@ def _shown(origins: Iterable[str]) -> str:
     return text if len(text) <= _SHOWN_ORIGINS else f"{text[:_SHOWN_ORIGINS]}..."
 
 
-def validate_shared_columns(schemas: Iterable[SchemaWrapper | pa.Schema], ignore_pandas: bool = False) -> None:  # noqa: ARG001
+def validate_shared_columns(schemas: Iterable[SchemaWrapper | pa.Schema], ignore_pandas: bool = False) -> None:
     """Check that columns of equal name have equal types in all tables; null matches any type.
 
     Raises
@@ -327,7 +327,10 @@ def validate_shared_columns(schemas: Iterable[SchemaWrapper | pa.Schema], ignore
 
 
 def empty_dataframe_from_schema(
-    schema: SchemaWrapper | pa.Schema, columns: Sequence[str] | None = None, date_as_object: bool = False
+    schema: SchemaWrapper | pa.Schema,
+    columns: Sequence[str] | None = None,
+    date_as_object: bool = False,
+    coerce_temporal_nanoseconds: bool = True,
 ) -> pd.DataFrame:
     """A frame without rows, with the columns of a schema.
 
@@ -339,6 +342,8 @@ def empty_dataframe_from_schema(
         Columns of the frame, in this order; by default all.
     date_as_object : bool, default False
         Whether date columns have the dtype ``object`` instead of ``datetime64``.
+    coerce_temporal_nanoseconds : bool
+        Accepted from plateau; the unit of moments is that of the schema.
 
     Raises
     ------

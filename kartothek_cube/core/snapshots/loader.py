@@ -399,7 +399,8 @@ def state_before(store: Store, stored: StoredDocument, mark: CubeMark, fate: Fat
 def is_current(store: Store, snapshot: Snapshot) -> bool:
     """Whether the document of a snapshot is unchanged and still valid."""
     # The fate of an undecided write changes without the document.
-    if snapshot.undecided is not None or store.changed(snapshot.key, snapshot.token):
+    # A state of the past has no version.
+    if snapshot.undecided is not None or snapshot.token is None or store.changed(snapshot.key, snapshot.token):
         return False
     # kartothek updates a msgpack document by a JSON document beside it, which is valid then.
     json_key = document_key(snapshot.uuid)

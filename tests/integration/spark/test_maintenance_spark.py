@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 from kartothek_cube import (
     Cube,
@@ -46,6 +47,7 @@ from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.contract import StoreView
 from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.core.stores.shipping import Stores
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound, MultiTableCommitAborted
 from kartothek_cube.spark import (
     append_to_cube_from_spark,
@@ -65,7 +67,7 @@ from kartothek_cube.spark import (
     remove_partitions_spark,
 )
 from kartothek_cube.spark import tasks as executor_module
-from kartothek_cube.spark.tasks import FEWEST_LIGHT, Stores, spark_executor
+from kartothek_cube.spark.tasks import FEWEST_LIGHT, spark_executor
 
 NOW = options(grace=dt.timedelta(0), retain=dt.timedelta(0))
 ROWS = pd.DataFrame(
@@ -419,15 +421,15 @@ def test_options_and_stores_that_do_not_pickle_hold_in_tasks(spark):
 
 
 def test_what_cannot_be_pickled_is_refused_with_a_reason():
-    with pytest.raises(InvalidType, match="cannot be sent to a Spark task"):
-        Stores([]).dumps(threading.Lock())
+    with pytest.raises(InvalidType, match="cannot be sent to a task"):
+        Stores([], cloudpickle.Pickler).dumps(threading.Lock())
 
 
 def test_what_executors_cannot_import_travels_whole():
     class Mine(ParquetFormat):
         """As defined in a notebook."""
 
-    assert pickle.loads(Stores([]).dumps(Mine("ZSTD"))).compression == "ZSTD"
+    assert pickle.loads(Stores([], cloudpickle.Pickler).dumps(Mine("ZSTD"))).compression == "ZSTD"
 
 
 @pytest.mark.parametrize(

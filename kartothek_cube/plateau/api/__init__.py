@@ -1,0 +1,1 @@
+"""Collections of public names, as plateau has them."""

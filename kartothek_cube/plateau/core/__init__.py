@@ -1,0 +1,1 @@
+"""Classes of datasets, as plateau has them."""

@@ -1,0 +1,1 @@
+"""Reading and writing, as plateau has it."""

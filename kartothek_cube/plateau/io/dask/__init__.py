@@ -1,0 +1,1 @@
+"""Reading and writing in dask, as plateau has it."""
