@@ -1,4 +1,4 @@
-"""The commands that look after a cube: `cleanup`, `compact`, `index`, `verify`, `publish` and more."""
+"""The commands that look after a cube: `cleanup`, `compact`, `verify`, `publish` and others."""
 
 from __future__ import annotations
 
@@ -365,6 +365,8 @@ def check_migration_command(ctx: click.Context, deep: bool) -> None:
     show(session, report.to_dict(), lambda: lines(report))
     if missing or not report.ok:
         ctx.exit(2 if missing else 1)
+
+
 # --- Delta tables ---------------------------------------------------------------------------------
 
 
