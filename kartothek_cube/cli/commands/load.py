@@ -72,8 +72,8 @@ def _reading(function: F) -> F:
 
 @cube_command(
     "build",
-    "sales.csv --dimension PRODUCT_ID,WEEK --partition COUNTRY_CODE",
-    "'sales/*.parquet' --dataset prices=prices.csv --dimension PRODUCT_ID --partition COUNTRY_CODE --dry-run",
+    "sales.csv --dimension ID,WEEK --partition COUNTRY",
+    "'*.parquet' --dimension ID --partition COUNTRY --dry-run",
 )
 @_files(required=True)
 @_column_list("--dimension", "Columns that address a cell, separated by commas, in order.", required=True)
