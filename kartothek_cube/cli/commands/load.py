@@ -73,7 +73,7 @@ def _reading(function: F) -> F:
 @cube_command(
     "build",
     "sales.csv --dimension ID,WEEK --partition COUNTRY",
-    "'*.parquet' --dimension ID --partition COUNTRY --dry-run",
+    "'*.parquet' --dimension ID --partition COUNTRY",
 )
 @_files(required=True)
 @_column_list("--dimension", "Columns that address a cell, separated by commas, in order.", required=True)
