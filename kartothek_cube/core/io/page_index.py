@@ -301,6 +301,8 @@ def _chunk(footer: bytes, fields: Fields) -> Chunk:
     begin = _number(footer, meta[_DICTIONARY_AT]) if has_dictionary else data_at
     if has_dictionary and not 0 < begin < data_at:  # some writers say 0 where there is none
         raise Unfit("A dictionary behind its data")
+    statistics = meta.get(_STATISTICS, {})
+    ends = [_binary(footer, statistics[field][0])[0] for field in (_MINIMUM, _MAXIMUM) if field in statistics]
     literal = footer[meta[_TYPE][0] - 1 : meta[_CODEC][1]]
     bounds = _span(footer, fields, _BOUNDS, _BOUNDS_SIZE) if _BOUNDS in fields else None
     return Chunk(
@@ -311,7 +313,7 @@ def _chunk(footer: bytes, fields: Fields) -> Chunk:
         begin + _number(footer, meta[_PACKED]),
         _span(footer, fields, _LOCATIONS, _LOCATIONS_SIZE),
         bounds,
-        _extremes(footer, meta.get(_STATISTICS, {})),
+        (ends[0], ends[1]) if len(ends) == 2 else None,
     )
 
 
@@ -320,13 +322,6 @@ def _span(footer: bytes, fields: Fields, at: int, size: int) -> Span:
     if begin < 4 or length < 1:
         raise Unfit("An index outside of the file")
     return begin, begin + length
-
-
-def _extremes(footer: bytes, statistics: Fields) -> tuple[bytes, bytes] | None:
-    if not {_MINIMUM, _MAXIMUM} <= statistics.keys():
-        return None
-    low, high = (_binary(footer, statistics[field][0])[0] for field in (_MINIMUM, _MAXIMUM))
-    return low, high
 
 
 def _binary(data: bytes, at: int) -> tuple[bytes, int]:
