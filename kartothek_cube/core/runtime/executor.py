@@ -178,10 +178,12 @@ def map_batches(
     store: MaybeRemote | None = None,
     weight: Callable[[T], int] | None = None,
     phase: Phase | None = None,
+    at_once: bool = False,
 ) -> Generator[R, None, None]:
     """As `map_in_threads`, for items that are cheaper in batches; one result for each item.
 
-    ``limit`` is called before each batch for its largest size.
+    ``limit`` is called before each batch for its largest size. Batches grow from a single item,
+    unless the first one may be as large (``at_once``).
 
     Examples
     --------
@@ -190,7 +192,7 @@ def map_batches(
     ['country_code', 'sales_date']
     """
     batch_weight = None if weight is None else lambda batch: sum(map(weight, batch))
-    results = _results(func, _batches(items, limit), len(items), store, batch_weight)
+    results = _results(func, _batches(items, limit, at_once=at_once), len(items), store, batch_weight)
     return _reported(_flatten(results), phase, len(items))
 
 
@@ -199,11 +201,10 @@ def _reported(results: Generator[R, None, None], phase: Phase | None, total: int
     return results if report is None else with_progress(results, report, total)
 
 
-def _batches(items: Sequence[T], limit: Callable[[], int]) -> Iterator[list[T]]:
+def _batches(items: Sequence[T], limit: Callable[[], int], *, at_once: bool) -> Iterator[list[T]]:
     begin, rest = 0, iter(items)
-    # Never larger than all before: the reader of the first results waits for few items. Only where
-    # the limit is known at once the first batch is as large.
-    while batch := list(islice(rest, max(1, min(limit(), begin) if begin else limit()))):
+    # Never larger than what came before it: the reader of the first results waits for few items.
+    while batch := list(islice(rest, max(1, limit() if at_once and not begin else min(limit(), begin)))):
         yield batch
         begin += len(batch)
 

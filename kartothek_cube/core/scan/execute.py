@@ -408,7 +408,7 @@ def stream_together(store: Store, request: FileRequest, tasks: Sequence[ScanTask
     def limit() -> int:
         return min(_MOST_FILES, at_once or (room // largest if largest else 1))
 
-    loaded = map_batches(load, tasks, limit, store=store, weight=weight, phase=READ_FILES)
+    loaded = map_batches(load, tasks, limit, store=store, weight=weight, phase=READ_FILES, at_once=True)
 
     def flattened() -> Generator[pa.Table, None, None]:
         with closing(loaded):

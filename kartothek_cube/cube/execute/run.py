@@ -254,7 +254,7 @@ def whole_table(plan: QueryPlan, store: Store) -> pa.Table:
     def parts_of(batch: JoinedBatch) -> list[JoinedRows]:
         return batch.parts if batch.counts is not None else [part.compacted(unshared) for part in batch.parts]
 
-    parts = map_batches(join, plan.slices, batches.limit, store=store, phase=_PARTITIONS)
+    parts = map_batches(join, plan.slices, batches.limit, store=store, phase=_PARTITIONS, at_once=True)
     return concat_sorted(chain.from_iterable(parts), plan.schema, plan.context.dimension_columns)
 
 
@@ -289,10 +289,12 @@ def iter_groups(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any],
         return dict(group.key), table
 
     if shares_seed_files(plan):
-        loaded = map_batches(load, plan.slices, batches.limit, store=store, weight=weight, phase=_PARTITIONS)
+        loaded = map_batches(
+            load, plan.slices, batches.limit, store=store, weight=weight, phase=_PARTITIONS, at_once=True
+        )
         return _iter_spilled(plan, loaded, current_options().bytes_in_flight)
     limit, phase = ((lambda: 1), _GROUPS) if plan.context.partition_by else (batches.limit, _PARTITIONS)
-    loaded = map_batches(load, plan.groups, limit, store=store, weight=weight, phase=phase)
+    loaded = map_batches(load, plan.groups, limit, store=store, weight=weight, phase=phase, at_once=True)
     # A changed group without rows is a result: the caller has to forget what it had.
     return ((key, table) for key, table in loaded if table.num_rows or plan.removed is not None)
 
