@@ -148,7 +148,7 @@ def choose_pages(files: Sequence[PagedFile], schema: pa.Schema, predicates: Pred
     if not plain:
         raise Unfit("No column to choose pages by")
     lead = plain[0]
-    counts = np.array([len(file.rows_of(lead)) - 1 for file in files], dtype=np.int64)
+    begins = [file.rows_of(lead) for file in files]
     bounds = {
         c: joined_bounds(
             [
@@ -157,12 +157,14 @@ def choose_pages(files: Sequence[PagedFile], schema: pa.Schema, predicates: Pred
             ]
         )
         for c in plain
-        if all(file.rows_of(c) is file.rows_of(lead) for file in files)
+        if c == lead or all(file.rows_of(c) is rows for file, rows in zip(files, begins, strict=True))
     }
-    chosen = np.flatnonzero(possible_chunks(bounds, int(counts.sum()), predicates))
-    numbers = np.repeat(np.arange(len(files)), counts)[chosen]
+    counts = np.array([len(rows) - 1 for rows in begins], dtype=np.int64)
     ends = np.cumsum(counts)
-    rows: IntArray = np.concatenate([file.rows_of(lead)[1:] - file.rows_of(lead)[:-1] for file in files])[chosen]
+    chosen = np.flatnonzero(possible_chunks(bounds, int(ends[-1]), predicates))
+    numbers = np.repeat(np.arange(len(files)), counts)[chosen]
+    places, every = chosen + numbers, np.concatenate(begins)  # each file has an end more
+    rows = every[places + 1] - every[places]
     ascend = _ascend(bounds[lead], ends[:-1])
     return ChosenPages(files, lead, numbers, chosen - (ends - counts)[numbers], rows, ascend)
 

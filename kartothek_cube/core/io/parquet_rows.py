@@ -280,9 +280,9 @@ def _read_pages(
     tables, counts = [_typed(None, 0, columns, schema, key)], np.zeros(len(pages.files), dtype=np.int64)
     try:
         for batch in pages.batches(_ROWS_OF_PAGES):
-            table, numbers = _rows_of_pages(batch, columns, schema, predicates, key)
+            table, found = _rows_of_pages(batch, columns, schema, predicates, key)
             tables.append(table)
-            counts += np.bincount(numbers, minlength=len(counts))
+            counts += found
     except _SURPRISES:
         return None
     return pa.concat_tables(tables[1:] or tables), counts.tolist()
@@ -291,7 +291,7 @@ def _read_pages(
 def _rows_of_pages(
     pages: ChosenPages, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None, key: str
 ) -> tuple[pa.Table, IntArray]:
-    """The rows of some pages that satisfy the predicates, and the number of the file of each."""
+    """The rows of some pages that satisfy the predicates, and how many each file has."""
     filtered = sorted(columns_of(predicates))
     rest = [c for c in columns if c not in filtered]
     is_late = bool(rest) and not pages.ascend and len(pages.pages) > _FEW_PAGES * len(np.unique(pages.numbers))
@@ -299,17 +299,18 @@ def _rows_of_pages(
     table = _typed(_read_some(pages, first), int(pages.rows.sum()), first, schema, key, encoded=True)
     positions = np.flatnonzero(matching_rows(table, predicates))
     ends = np.cumsum(pages.rows)
-    owners = np.searchsorted(ends, positions, "right")
+    found = np.diff(np.searchsorted(positions, np.append(0, ends)))
     table = table if len(positions) == table.num_rows else table.take(pa.array(positions))
     if is_late and len(positions):
-        hit, places = np.unique(owners, return_inverse=True)
+        hit = np.flatnonzero(found)
         left = pages.some(hit)
         others = _read_some(left, rest)
         if others is not None:
             moved = np.cumsum(left.rows) - ends[hit]
-            others = others.take(pa.array(positions + moved[places]))
+            others = others.take(pa.array(positions + np.repeat(moved, found[hit])))
             table = pa.table([*table.columns, *others.columns], names=[*table.column_names, *others.column_names])
-    return _typed(table, len(positions), columns, schema, key), pages.numbers[owners]
+    counts = np.bincount(pages.numbers, found, len(pages.files)).astype(np.int64)
+    return _typed(table, len(positions), columns, schema, key), counts
 
 
 def _read_some(pages: ChosenPages, columns: Sequence[str]) -> pa.Table | None:
