@@ -291,6 +291,8 @@ _LEAST_PIECE = 2**20
 
 # Small files are read together: at most so many, of about so many bytes in memory.
 _MOST_FILES, _BATCH_BYTES = 64, 4 * 2**20
+# So few files are read before it pays to look at one of them.
+_FEW = 4
 
 
 # --- what a read will decode ----------------------------------------------------------------------
@@ -387,7 +389,7 @@ def stream_together(store: Store, request: FileRequest, tasks: Sequence[ScanTask
     """All rows as by `stream_tables`; where files are small, of many in one table."""
     nbytes = max(1, current_options().bytes_in_flight // (2 * thread_count(store)))
     room, weight, largest = min(_BATCH_BYTES, nbytes), SizeEstimate(), 0
-    is_filtered = request.predicates is not None and len(tasks) > 1
+    is_filtered = request.predicates is not None and len(tasks) > _FEW
     at_once = files_at_once(store, tasks[0].key, request) if is_filtered else 0
 
     def load_one(task: ScanTask) -> Iterator[pa.Table]:

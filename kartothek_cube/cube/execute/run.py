@@ -237,6 +237,8 @@ _PARTITIONS, _GROUPS = Phase("read", "partitions"), Phase("read", "groups")
 _BYTES, _LIMIT = 4 * 2**20, 64
 # If their rows are filtered, a batch may take long: so there are that many for each thread.
 _FILTERED_LIMIT, _BATCHES = 32, 2
+# So few partitions are joined before it pays to look at one of them.
+_FEW = 4
 # When the rows of one dataset take this multiple of the memory, its groups are joined singly.
 _SPARE = 4
 _NO_FILES = DatasetFiles((), ())
@@ -311,7 +313,7 @@ def load_ahead(batches: BatchLoader, groups: Sequence[Group]) -> Iterator[pa.Tab
 def _batches(plan: QueryPlan, store: Store) -> BatchLoader:
     # Requests to a remote store run in parallel: no partition has to wait for another.
     slices = plan.slices
-    sample = slices[0].partitions[0] if len(slices) > 1 else None
+    sample = slices[0].partitions[0] if len(slices) > _FEW else None
     loader = PartitionLoader(store)
     return BatchLoader(loader, plan.context, single=store.is_remote, partitions=len(slices), sample=sample)
 
