@@ -308,7 +308,7 @@ def opened_files(files: Sequence[str], name: str, base: str, known: pa.Schema | 
         options.partition_base_dir = base
     try:
         factory = ds.FileSystemDatasetFactory(fs.LocalFileSystem(), list(files), file_format, options)
-        return factory.finish(factory.inspect(promote_options="permissive", fragments=len(files)))
+        return factory.finish(pa.unify_schemas(factory.inspect_schemas(), promote_options="permissive"))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Failure(
             f"Could not read {files[0] if len(files) == 1 else base or files[0]}: {one_line(error)}"

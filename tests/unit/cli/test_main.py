@@ -24,9 +24,11 @@ ARGUMENTS = {
     "delete-rows": ["--where", "x > 1", "--dry-run"],
     "forget": ["--where", "x > 1", "--dry-run"],
     "merge": ["rows.parquet", "--dry-run"],
+    "append": ["rows.parquet", "--dry-run"],
+    "extend": ["new", "rows.parquet", "--dry-run"],
 }
 # What takes no cube, or makes one.
-ALONE = {"demo", "doctor", "sql"}
+ALONE = {"build", "demo", "doctor", "sql"}
 CALLS = [[name, *ARGUMENTS.get(name, [])] for name in COMMANDS if name not in ALONE]
 NEEDS_CUBE = [call for call in CALLS if call[0] != "check-migration"]
 

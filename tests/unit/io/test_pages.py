@@ -178,14 +178,15 @@ def test_pages_of_a_column_may_begin_at_other_rows(decoded):
 
 
 @pytest.mark.parametrize(
-    "data",
+    "make",
     [
-        foreign(write_page_index=False),
-        encoded(ROWS.append_column("v3", pa.array([[i] for i in range(N)]))),
+        lambda: foreign(write_page_index=False),
+        lambda: encoded(ROWS.append_column("v3", pa.array([[i] for i in range(N)]))),
     ],
     ids=["no index", "nested"],
 )
-def test_other_files_are_read_by_row_groups(data, decoded):
+def test_other_files_are_read_by_row_groups(make, decoded):
+    data = make()
     schema = ROWS.schema.append(pa.field("v3", pa.list_(pa.int64())))
     columns = [c for c in schema.names if c in pq.read_schema(pa.BufferReader(data)).names]
     assert read(data, ONE, columns, schema).select(ROWS.schema.names) == expected(ONE)
