@@ -41,7 +41,7 @@ from kartothek_cube.core.stores.contract import Span
 _ROWS, _GROUPS, _ENCRYPTION = 3, 4, 8
 _CHUNKS, _GROUP_ROWS = 1, 3
 _OTHER_FILE, _META, _LOCATIONS, _LOCATIONS_SIZE, _BOUNDS, _BOUNDS_SIZE, _CRYPTO, _ENCRYPTED = 1, 3, 4, 5, 6, 7, 8, 9
-_TYPE, _CODEC, _VALUES, _PACKED, _DATA_AT, _DICTIONARY_AT, _STATISTICS = 1, 4, 5, 7, 9, 11, 12
+_TYPE, _CODEC, _UNPACKED, _PACKED, _DATA_AT, _DICTIONARY_AT, _STATISTICS = 1, 4, 6, 7, 9, 11, 12
 _MAXIMUM, _MINIMUM = 5, 6
 
 
@@ -50,7 +50,7 @@ def _leaves(*fields: int) -> Wanted:
 
 
 _META_FIELDS: Wanted = {
-    **_leaves(_TYPE, _CODEC, _VALUES, _PACKED, _DATA_AT, _DICTIONARY_AT),
+    **_leaves(_TYPE, _CODEC, _UNPACKED, _PACKED, _DATA_AT, _DICTIONARY_AT),
     _STATISTICS: _leaves(_MAXIMUM, _MINIMUM),
 }
 _CHUNK_FIELDS: Wanted = {
@@ -67,10 +67,10 @@ _NUMBERS = {_INT32: "<i4", _INT64: "<i8", _FLOAT: "<f4", _DOUBLE: "<f8"}
 _PADDING = bytes(8)
 
 
-# A key of the key-value metadata, with twice eight digits: the CRC of the bytes between data and
-# footer, and that of the footer. Checksums of pages cover neither, and who trusts a damaged index
-# or damaged statistics loses rows.
-CHECKSUM, UNKNOWN_CHECKSUM = "kartothek_cube.page_index", "-" * 16
+# A key of the key-value metadata, with the CRC of the bytes between data and footer, that of the
+# footer, and where both begin: another program may copy the metadata to another file. Checksums of
+# pages cover neither, and who trusts a damaged index or damaged statistics loses rows.
+CHECKSUM, UNKNOWN_CHECKSUM = "kartothek_cube.page_index", "-" * 40
 # The key and the length of the value as they are in a footer.
 _BEFORE_DIGITS = b"\x18" + bytes([len(CHECKSUM)]) + CHECKSUM.encode() + b"\x18" + bytes([len(UNKNOWN_CHECKSUM)])
 
@@ -90,7 +90,8 @@ def seal(end: bytearray | memoryview, begin: int = 0) -> None:
         index = PageIndex(footer, footer_at, pa.schema([]), {})
     except Unfit:  # readers will find no checksums, and not use the index
         return
-    found = _crc(bytes(end[index.begin - begin : footer_at - begin])) + _crc(footer)
+    places = f"{index.begin:012x}{footer_at:012x}".encode()
+    found = _crc(bytes(end[index.begin - begin : footer_at - begin])) + _crc(footer) + places
     at = len(end) - 8 - size + digits
     end[at : at + len(found)] = found
 
@@ -100,23 +101,26 @@ def _checksum_at(footer: bytes) -> int | None:
     return at + len(_BEFORE_DIGITS) if at >= 0 else None
 
 
-def _index_checksum(footer: bytes) -> bytes | None:
-    """The checksum of the index, if the footer has one.
+def _index_checksum(footer: bytes, begin: int, footer_at: int) -> bytes | None:
+    """The checksum of an index that begins somewhere, if the footer has one.
 
     Raises
     ------
+    Unfit
+        If the checksum is of another file.
     pyarrow.ArrowInvalid
         If the footer has another checksum itself.
     """
     at = _checksum_at(footer)
     if at is None:
         return None
-    middle, end = at + len(UNKNOWN_CHECKSUM) // 2, at + len(UNKNOWN_CHECKSUM)
-    if footer[at:end] != UNKNOWN_CHECKSUM.encode():
-        plain = footer[:at] + UNKNOWN_CHECKSUM.encode() + footer[end:]
-        if footer[middle:end] != _crc(plain):
-            raise pa.ArrowInvalid("Its footer is damaged: it has another checksum than it says")
-    return footer[at:middle]
+    stored = footer[at : at + len(UNKNOWN_CHECKSUM)]
+    if stored[16:] != f"{begin:012x}{footer_at:012x}".encode():
+        raise Unfit("A checksum of another file")
+    plain = footer[:at] + UNKNOWN_CHECKSUM.encode() + footer[at + len(UNKNOWN_CHECKSUM) :]
+    if stored[8:16] != _crc(plain):
+        raise pa.ArrowInvalid("Its footer is damaged: it has another checksum than it says")
+    return stored[:8]
 
 
 def _crc(data: bytes) -> bytes:
@@ -130,8 +134,8 @@ class Unfit(ValueError):
 class Chunk(NamedTuple):
     """A column chunk: the dictionary, if it has one, from ``begin`` to ``data_at``, then its pages.
 
-    ``locations`` and ``bounds`` are where offset index and column index are, ``extremes`` the
-    minimum and the maximum of the statistics as they are stored.
+    It takes so many bytes ``unpacked``. ``locations`` and ``bounds`` are where offset index and
+    column index are, ``extremes`` the minimum and the maximum of the statistics as they are stored.
     """
 
     content: ChunkBytes
@@ -139,6 +143,7 @@ class Chunk(NamedTuple):
     begin: int
     data_at: int
     end: int
+    unpacked: int
     locations: Span
     bounds: Span | None
     extremes: tuple[bytes, bytes] | None
@@ -186,12 +191,10 @@ class PageIndex:
     ------
     Unfit
         If the footer is encrypted, names other files, or has chunks without index.
-    pyarrow.ArrowInvalid
-        If the footer is not the one that was written.
     """
 
     def __init__(self, footer: bytes, footer_at: int, schema: pa.Schema, positions: Mapping[str, range]) -> None:
-        self.schema = schema
+        self.schema, self._footer = schema, footer
         # Pages of nested columns do not always begin with a row.
         self.plain = {name: places[0] for name, places in positions.items() if not is_nested(schema.field(name).type)}
         try:
@@ -210,17 +213,26 @@ class PageIndex:
         ends = [end for _, end in spans]
         if not spans or max(ends) > footer_at or min(self.rows) < 1 or len({*map(len, self.groups)}) > 1:
             raise Unfit("An index that is not before the footer")
-        self._checksum = _index_checksum(footer)
         self._data, self._bytes = b"", np.empty(0, np.uint8)
         self._pages, self._rows, self._lock = dict[int, Pages](), list[IntArray](), Lock()
         self._found_bounds = dict[tuple[int, pa.DataType], Bounds]()
 
     def provide(self, data: bytes) -> None:
-        """Take the bytes of the file from `begin` up to its footer."""
+        """Take the bytes of the file from `begin` up to its footer.
+
+        Raises
+        ------
+        Unfit
+            If these are damaged, or the checksum is of another file.
+        pyarrow.ArrowInvalid
+            If the footer is not the one that was written.
+        """
         if len(data) != self._end - self.begin:
             raise Unfit("A file that became shorter")
-        if self._checksum is not None and self._checksum != _crc(data):
+        checksum = _index_checksum(self._footer, self.begin, self._end)
+        if checksum is not None and checksum != _crc(data):
             raise Unfit("A damaged index")
+        self._footer = b""
         self._data = data + _PADDING
         self._bytes = np.frombuffer(self._data, np.uint8)
 
@@ -228,6 +240,12 @@ class PageIndex:
     def nbytes(self) -> int:
         """The memory that all of it may take."""
         return 2 * (self._end - self.begin) + 500 * sum(map(len, self.groups))
+
+    def row_bytes(self, position: int) -> int:
+        """An estimate of the memory that a value of a column takes."""
+        chunks = [group[position] for group in self.groups]
+        least = 16 if chunks[0].kind == _BYTE_ARRAY else 8
+        return max(least, sum(chunk.unpacked for chunk in chunks) // sum(self.rows))
 
     def pages(self, positions: Sequence[int]) -> list[Pages]:
         """The pages of the columns at some positions."""
@@ -311,6 +329,7 @@ def _chunk(footer: bytes, fields: Fields) -> Chunk:
         begin,
         data_at,
         begin + _number(footer, meta[_PACKED]),
+        _number(footer, meta[_UNPACKED]),
         _span(footer, fields, _LOCATIONS, _LOCATIONS_SIZE),
         bounds,
         (ends[0], ends[1]) if len(ends) == 2 else None,

@@ -13,7 +13,7 @@ In order:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -106,6 +106,11 @@ class ChosenPages:
     def rows_of_files(self) -> IntArray:
         """How many rows the pages of each file have."""
         return np.bincount(self.numbers, self.rows, len(self.files)).astype(np.int64)
+
+    def row_bytes(self, columns: Collection[str]) -> int:
+        """An estimate of the memory that a row of some columns takes, where it takes most."""
+        plain = [self.files[0].position(c) for c in columns if c in self.files[0].index.plain]
+        return max(sum(map(file.index.row_bytes, plain)) for file in self.files) or 1
 
     def batches(self, rows: int) -> Iterator[ChosenPages]:
         """All pages, in batches of about so many rows; none if there are no pages."""
@@ -254,6 +259,8 @@ def _virtual_file(pages: ChosenPages, positions: Sequence[int]) -> tuple[bytes, 
     chunks = [pages.files[number].index.groups[group] for number, group in runs.groups]
     rows = np.bincount(runs.group[np.searchsorted(runs.first, np.arange(len(pages.rows)), "right") - 1], pages.rows)
     spans, numbers, headers = list[Spans](), list[IntArray](), list[IntArray]()
+    if 0 not in positions:  # pyarrow before 26 asks the first chunk how many rows there are
+        numbers += [rows.astype(np.int64), *(np.full(len(rows), n) for n in (0, 0, len(MAGIC), 0))]
     for j in positions:
         column = _column(pages, runs, j, [group[j] for group in chunks], end)
         spans.append(column.spans)
@@ -332,14 +339,15 @@ def _bytes(files: Sequence[PagedFile], spans: IntArray) -> list[Buffer]:
 
 def _row_groups(chunks: Sequence[Sequence[Chunk]], positions: Sequence[int], lines: IntArray) -> list[bytes]:
     """The bytes of row groups that have these lines of numbers."""
-    wanted, by_template = {*positions}, dict[RowGroupTemplate, list[int]]()
+    named, by_template = sorted({0, *positions}), dict[RowGroupTemplate, list[int]]()
     for i, group in enumerate(chunks):
-        contents = tuple(chunk.content if j in wanted else None for j, chunk in enumerate(group))
-        by_template.setdefault(_template(contents), []).append(i)
+        contents = [chunk.content if j in positions else None for j, chunk in enumerate(group)]
+        contents[0] = contents[0] or group[0].content._replace(has_dictionary=False)
+        by_template.setdefault(_template(tuple(contents)), []).append(i)
     found = dict[int, bytes]()
     for template, places in by_template.items():
         group = chunks[places[0]]
-        missing = [5 * i + 4 for i, j in enumerate(positions) if not group[j].content.has_dictionary]
+        missing = [5 * i + 4 for i, j in enumerate(named) if j not in positions or not group[j].content.has_dictionary]
         filled = template.filled(np.delete(lines[places], missing, axis=1))
         found.update(zip(places, filled, strict=True))
     return [found[i] for i in range(len(chunks))]

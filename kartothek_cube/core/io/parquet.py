@@ -359,8 +359,14 @@ class ParquetSource:
 
     is_near = True
 
-    def __init__(self, handle: pa.NativeFile, size: int, footer: ParquetFooter | None = None) -> None:
-        self._handle, self.size = handle, size
+    def __init__(
+        self,
+        handle: pa.NativeFile,
+        size: int,
+        footer: ParquetFooter | None = None,
+        place: tuple[str, FileState] | None = None,
+    ) -> None:
+        self._handle, self.size, self._place = handle, size, place
         if footer is None:
             self._file = pq.ParquetFile(handle, **_READER)
             footer = ParquetFooter(self._file, size)
@@ -427,7 +433,14 @@ class ParquetSource:
         return _NEAR_GAP
 
     def _pieces(self, spans: Sequence[Span]) -> list[Buffer]:
-        return [self._handle.read_at(end - begin, begin) for begin, end in spans]
+        if not self._handle.closed:
+            return [self._handle.read_at(end - begin, begin) for begin, end in spans]
+        # Many files wait for their turn: that many cannot be open.
+        path, state = self._place or ("", None)
+        with _LOCAL.open_input_file(path) as handle:
+            if file_state(path) != state:
+                raise pa.ArrowInvalid("It was replaced while it was read")
+            return [handle.read_at(end - begin, begin) for begin, end in spans]
 
     def expect(self, groups: Sequence[int], columns: Iterable[str]) -> None:
         """Announce what may be read in several steps; if it is little, a remote file fetches it."""
@@ -602,7 +615,9 @@ class _DistantSource(ParquetSource):
 
     def _pieces(self, spans: Sequence[Span]) -> list[Buffer]:
         self._bytes.fetch(spans)
-        return [self._bytes.piece(*span) for span in spans]
+        pieces: list[Buffer] = [self._bytes.piece(*span) for span in spans]
+        self._bytes.forget()
+        return pieces
 
     def _spans(self, groups: Sequence[int], columns: Iterable[str]) -> list[Span]:
         spans = list(chunk_spans(list(chain.from_iterable(self.chunks(groups, set(columns))))))
@@ -639,6 +654,10 @@ class _DistantFile:
         if any(len(part) != end - start for (start, end), part in zip(spans, parts, strict=True)):
             raise pa.ArrowInvalid("It was replaced by a shorter one while it was read")
         return [(start, part) for (start, _), part in zip(spans, parts, strict=True)]
+
+    def forget(self) -> None:
+        """Drop all bytes but the footer."""
+        del self._pieces[1:]
 
     def piece(self, start: int, end: int) -> memoryview:
         """Bytes that were fetched."""
@@ -686,10 +705,13 @@ def _coalesced(spans: Iterable[Span]) -> list[Span]:
 
 
 @contextmanager
-def open_file(store: Store, key: str, dataset: str | None, *, tail: int = _TAIL) -> Iterator[ParquetSource]:
+def open_file(
+    store: Store, key: str, dataset: str | None, *, tail: int = _TAIL, counted: bool = True
+) -> Iterator[ParquetSource]:
     """Open a Parquet file; errors name the key and, if it belongs to one, the dataset.
 
     The first request to a remote store asks for so many bytes: a file of that size needs no other.
+    Only ``counted`` files are in the figures of the operation.
     """
     with readable(store, key, dataset), ExitStack() as stack:
         path = store.local_path(key)
@@ -705,7 +727,8 @@ def open_file(store: Store, key: str, dataset: str | None, *, tail: int = _TAIL)
             )
         else:
             source = _open_local(path, stack)
-        record(files_read=1, bytes_read=source.size)
+        if counted:
+            record(files_read=1, bytes_read=source.size)
         yield source
 
 
@@ -717,7 +740,7 @@ def _open_local(path: str, stack: ExitStack) -> ParquetSource:
     if state != before:
         return ParquetSource(handle, handle.size())
     footer = kept_footer(path, state)
-    source = ParquetSource(handle, state.size, footer)
+    source = ParquetSource(handle, state.size, footer, (path, state))
     if footer is None:
         keep_footer(path, state, source.footer)
     return source

@@ -8,9 +8,9 @@ In order:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from itertools import chain, islice, pairwise
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,8 +28,7 @@ from kartothek_cube.core.expressions.predicates import (
     matching_rows,
     possible_chunks,
 )
-from kartothek_cube.core.io.formats import readable
-from kartothek_cube.core.io.parquet import LEAST_TEXT, ParquetSource, column_statistics, open_file, unpacked_bytes
+from kartothek_cube.core.io.parquet import ParquetSource, column_statistics, open_file, unpacked_bytes
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptData, KartothekCubeError
 
@@ -79,7 +78,7 @@ def read_parquet_inside(
     """
     with open_file(store, key, dataset) as source:
         narrowed = with_runtime_filter(source, predicates, runtime_filter)
-        ((_, pages),) = _by_pages([source], schema, narrowed)
+        pages = _few_pages(source, schema, narrowed)
         found = None if pages is None else _read_pages(pages, columns, schema, narrowed, key)
         if found is not None:
             table, (rows,) = found
@@ -94,61 +93,53 @@ def read_matching_files(
     columns: Sequence[str],
     schema: pa.Schema,
     predicates: Predicates | None,
+    *,
+    by_pages: bool = True,
 ) -> Iterator[tuple[pa.Table, list[int]]]:
     """The rows of several files as by `read_parquet_inside`, and the number of rows of each file.
 
     Neighbouring files of which few rows have to be looked at are filtered at once.
     """
-    remaining = iter(keys)
-    while batch := list(islice(remaining, _OPEN_AT_ONCE)):
-        with ExitStack() as stack:
-            opened = [(key, stack.enter_context(open_file(store, key, dataset))) for key in batch]
-            for key, source in opened:
-                with readable(store, key, dataset):  # else the last file would name itself
-                    source.paged()
-            for files, pages in _by_pages([source for _, source in opened], schema, predicates):
-                found = None if pages is None else _read_pages(pages, columns, schema, predicates, batch[0])
-                if found is None:
-                    named = [(readable(store, key, dataset), key, source) for key, source in opened[files]]
-                    yield from _read_one_by_one(named, columns, schema, predicates)
-                else:
-                    yield found
-
-
-def _read_one_by_one(
-    files: Sequence[tuple[AbstractContextManager[None], str, ParquetSource]],
-    columns: Sequence[str],
-    schema: pa.Schema,
-    predicates: Predicates | None,
-) -> Iterator[tuple[pa.Table, list[int]]]:
-    """The same by row groups, of open files with a context that names each in errors."""
     names = [*columns, *sorted(columns_of(predicates) - set(columns))]
-    waiting = list[pa.Table]()
+    waiting: list[pa.Table] = []
+    paged: list[tuple[str, PagedFile]] = []
 
     def filtered() -> tuple[pa.Table, list[int]]:
         table, ends = pa.concat_tables(waiting), np.cumsum([0, *map(len, waiting)])
         mask = matching_rows(table, predicates)
         counts = np.diff(np.searchsorted(np.flatnonzero(mask), ends)).tolist()
+        waiting.clear()
         return _typed(filter_table(table, mask), sum(counts), columns, schema, key), counts
 
-    for named, key, source in files:
-        with named:
-            groups = _matching_groups(source, schema, predicates)
-            rows = source.rows(groups)
-            is_little = rows <= _DECODED_AT_ONCE
-            if is_little:
-                table = _typed(_read(source, groups, names), rows, names, schema, key, encoded=True)
-            else:
-                table, _ = _selected(source, groups, columns, schema, predicates, key)
-        if waiting and not (is_little and _fit(waiting, table)):
+    def read_paged() -> Iterator[tuple[pa.Table, list[int]]]:
+        yield from _read_paged(store, paged, dataset, columns, schema, predicates)
+        paged.clear()
+
+    for key in keys:
+        with open_file(store, key, dataset) as source:
+            file = source.paged() if by_pages and predicates else None
+            if file is None:
+                groups = _matching_groups(source, schema, predicates)
+                rows = source.rows(groups)
+                is_little = rows <= _DECODED_AT_ONCE
+                if is_little:
+                    table = _typed(_read(source, groups, names), rows, names, schema, key, encoded=True)
+                else:
+                    table, _ = _selected(source, groups, columns, schema, predicates, key)
+        if waiting and (file is not None or not (is_little and _fit(waiting, table))):
             yield filtered()
-            waiting.clear()
-        if is_little:
+        if paged and (file is None or len(paged) == _FILES_AT_ONCE):
+            yield from read_paged()
+        if file is not None:
+            paged.append((key, file))
+        elif is_little:
             waiting.append(table)
         else:
             yield table, [table.num_rows]
     if waiting:
         yield filtered()
+    if paged:
+        yield from read_paged()
 
 
 def _fit(tables: Sequence[pa.Table], other: pa.Table) -> bool:
@@ -180,8 +171,8 @@ def count_pages(
 
     None if it is not read by pages.
     """
-    with open_file(store, key, dataset) as source:
-        ((_, pages),) = _by_pages([source], schema, predicates)
+    with open_file(store, key, dataset, counted=False) as source:
+        pages = _few_pages(source, schema, predicates)
         if pages is None:
             return None
         (file,) = pages.files
@@ -226,32 +217,44 @@ def _selected(
 # --- rows of pages --------------------------------------------------------------------------------
 
 
-# So many files are open at a time, and so many rows of pages are decoded.
-_OPEN_AT_ONCE, _ROWS_OF_PAGES = 64, 131_072
+# So many files, rows and bytes of pages are decoded at once.
+_FILES_AT_ONCE, _ROWS_OF_PAGES, _BYTES_OF_PAGES = 64, 131_072, 16 * 2**20
 # In so few pages a file nearly every one has a row, so all columns are decoded at once.
 _FEW_PAGES = 2
 # After such an error row groups are read, which have the better error if the file is damaged.
 _SURPRISES = (pa.ArrowException, OSError, ValueError, IndexError, KartothekCubeError)
 
 
-def _by_pages(
-    sources: Sequence[ParquetSource], schema: pa.Schema, predicates: Predicates | None
-) -> list[tuple[slice, ChosenPages | None]]:
-    """Runs of files, each with the pages to read; None for files of which most pages are wanted."""
-    paged = [source.paged() if predicates else None for source in sources]
-    found: list[tuple[slice, ChosenPages | None]] = []
-    alike = [one is other or bool(one and other and one.is_like(other)) for one, other in pairwise(paged)]
-    for begin, end in _runs(alike):
-        pages = _chosen([file for file in paged[begin:end] if file is not None], schema, predicates)
-        if pages is None:
-            found.append((slice(begin, end), None))
-            continue
-        few = 2 * pages.rows_of_files() <= [source.metadata.num_rows for source in sources[begin:end]]
-        found += [
-            (slice(begin + first, begin + last), pages.of_files(first, last) if few[first] else None)
-            for first, last in _runs((few[1:] == few[:-1]).tolist())
-        ]
-    return found
+def _read_paged(
+    store: Store,
+    files: Sequence[tuple[str, PagedFile]],
+    dataset: str | None,
+    columns: Sequence[str],
+    schema: pa.Schema,
+    predicates: Predicates | None,
+) -> Iterator[tuple[pa.Table, list[int]]]:
+    """What `read_matching_files` reads of files with pages."""
+    keys, paged = zip(*files, strict=True)
+    for begin, end in _runs([one.is_like(other) for one, other in pairwise(paged)]):
+        pages = _chosen(paged[begin:end], schema, predicates)
+        few = np.zeros(end - begin, dtype=bool)
+        if pages is not None:
+            few = 2 * pages.rows_of_files() <= [sum(file.index.rows) for file in paged[begin:end]]
+            total = np.cumsum(pages.rows_of_files())
+        for first, last in _runs((few[1:] == few[:-1]).tolist()):
+            cuts = [first, last]
+            if pages is not None and few[first]:
+                steps = total[first:last] // _rows_at_once(pages, [*columns, *columns_of(predicates)])
+                cuts = [first, *(first + 1 + np.flatnonzero(np.diff(steps))).tolist(), last]
+            for low, high in pairwise(cuts):
+                found = None
+                if pages is not None and few[first]:
+                    found = _read_pages(pages.of_files(low, high), columns, schema, predicates, keys[begin])
+                if found is not None:
+                    yield found
+                else:
+                    rest = keys[begin + low : begin + high]
+                    yield from read_matching_files(store, rest, dataset, columns, schema, predicates, by_pages=False)
 
 
 def _runs(are_alike: Sequence[bool]) -> Iterator[tuple[int, int]]:
@@ -259,15 +262,24 @@ def _runs(are_alike: Sequence[bool]) -> Iterator[tuple[int, int]]:
     return pairwise([0, *(i for i, alike in enumerate(are_alike, start=1) if not alike), len(are_alike) + 1])
 
 
+def _few_pages(source: ParquetSource, schema: pa.Schema, predicates: Predicates | None) -> ChosenPages | None:
+    """The pages to read of a file; None if it has none, or most are wanted."""
+    file = source.paged() if predicates else None
+    pages = None if file is None else _chosen([file], schema, predicates)
+    return pages if pages is not None and 2 * pages.rows.sum() <= source.metadata.num_rows else None
+
+
 def _chosen(files: Sequence[PagedFile], schema: pa.Schema, predicates: Predicates | None) -> ChosenPages | None:
-    if not files or predicates is None:
-        return None
     from kartothek_cube.core.io.pages import choose_pages  # few files need it
 
     try:
-        return choose_pages(files, schema, predicates)
+        return choose_pages(files, schema, predicates or ((),))
     except _SURPRISES:
         return None
+
+
+def _rows_at_once(pages: ChosenPages, columns: Collection[str]) -> int:
+    return max(1, min(_ROWS_OF_PAGES, _BYTES_OF_PAGES // pages.row_bytes(columns)))
 
 
 def _read_pages(
@@ -279,7 +291,7 @@ def _read_pages(
     """
     tables, counts = [_typed(None, 0, columns, schema, key)], np.zeros(len(pages.files), dtype=np.int64)
     try:
-        for batch in pages.batches(_ROWS_OF_PAGES):
+        for batch in pages.batches(_rows_at_once(pages, [*columns, *columns_of(predicates)])):
             table, found = _rows_of_pages(batch, columns, schema, predicates, key)
             tables.append(table)
             counts += found
@@ -381,9 +393,8 @@ def open_parquet_inside(
     with ExitStack() as stack:
         source = stack.enter_context(open_file(store, key, dataset))
         present = {c for c in (*columns, *columns_of(predicates)) if c in source.positions}
-        ((_, pages),) = _by_pages([source], schema, predicates)
-        found = None
-        if pages is not None and pages.rows.sum() <= nbytes // (LEAST_TEXT * max(1, len(present))):
+        pages, found = _few_pages(source, schema, predicates), None
+        if pages is not None and pages.rows.sum() * pages.row_bytes(present) <= nbytes:
             found = _read_pages(pages, columns, schema, predicates, key)
         if found is not None:
             table, (rows,) = found

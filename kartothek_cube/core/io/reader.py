@@ -348,7 +348,8 @@ def pages_to_decode(store: Store, key: str, request: FileRequest) -> PageCounts 
 
 
 def _with_runtime_filter(request: FileRequest) -> Predicates:
-    return tuple((*conjunction, *request.runtime_filter) for conjunction in request.predicates or ((),))
+    predicates: Predicates = ((),) if request.predicates is None else request.predicates
+    return tuple((*conjunction, *request.runtime_filter) for conjunction in predicates)
 
 
 def read_rows(store: Store, key: str, request: FileRequest, constants: Mapping[str, Any] | None = None) -> pa.Table:
@@ -368,7 +369,7 @@ def read_rows(store: Store, key: str, request: FileRequest, constants: Mapping[s
     """
     constants = constants or {}
     reader = _reader(key, request.dataset)
-    remaining = _resolve(request, constants)
+    remaining = resolved_predicates(request, constants)
     if remaining == ():
         return pa.schema([request.schema.field(c) for c in request.columns]).empty_table()
     inside = [c for c in request.columns if c not in constants]
@@ -389,7 +390,7 @@ def open_rows(
     """
     constants = constants or {}
     reader = _reader(key, request.dataset)
-    remaining = _resolve(request, constants)
+    remaining = resolved_predicates(request, constants)
     if remaining == ():
         return True, iter(())
     inside = [c for c in request.columns if c not in constants]
@@ -404,7 +405,11 @@ def open_rows(
     return is_small, completed()
 
 
-def _resolve(request: FileRequest, constants: Mapping[str, Any]) -> Predicates | None:
+def resolved_predicates(request: FileRequest, constants: Mapping[str, Any]) -> Predicates | None:
+    """What is left of the predicates for a file with these partition values.
+
+    None: all rows satisfy them; empty: no row does.
+    """
     if request.predicates is None or not constants:
         return request.predicates
     scalars = {c: pa.scalar(v, request.schema.field(c).type) for c, v in constants.items()}

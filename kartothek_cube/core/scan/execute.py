@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -44,6 +44,7 @@ from kartothek_cube.core.io.reader import (
     pages_to_decode,
     read_rows,
     read_together,
+    resolved_predicates,
 )
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -322,10 +323,17 @@ def pages_step(store: Store, reads: Iterable[tuple[str, Sequence[str], FileReque
 def load_scan(store: Store, plan: FilePlan, categoricals: Sequence[str] = ()) -> pa.Table:
     """All files of a plan as one table."""
     request, tasks = plan.request, plan.tasks()
-    if request.predicates is not None and not categoricals and request.columns and len(tasks) > 1:
-        # Few rows of each file are found faster in many files at once.
-        return joined(list(stream_together(store, request, tasks)), request)
-    return joined(load_tables(store, request, tasks, categoricals), request, categoricals)
+    if request.predicates is None or categoricals or not request.columns or store.is_remote:
+        return joined(load_tables(store, request, tasks, categoricals), request, categoricals)
+    # Few rows of each file are found faster in many files at once, which have to look for the same.
+    tables = list[pa.Table]()
+    for predicates, run in groupby(tasks, lambda task: resolved_predicates(request, task.constants)):
+        same, alike = replace(request, predicates=predicates), list(run)
+        if predicates is not None and len(alike) > _FEW:
+            tables += stream_together(store, same, alike)
+        elif predicates != ():
+            tables += load_tables(store, same, alike)
+    return joined(tables, request)
 
 
 def load_tables(
@@ -405,7 +413,7 @@ def stream_together(store: Store, request: FileRequest, tasks: Sequence[ScanTask
         if len(batch) > 1:
             with suppress(TooLarge):
                 return [iter([read_batch(store, request, batch, room)[0]]), *(iter(()) for _ in batch[1:])]
-        return map(load_one, batch)
+        return list(map(load_one, batch))
 
     def limit() -> int:
         return min(_MOST_FILES, at_once or (room // largest if largest else 1))

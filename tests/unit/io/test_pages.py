@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,13 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.core.expressions.predicates import Clause, filter_table, matching_rows
-from kartothek_cube.core.io import formats, page_index, pages, parquet
+from kartothek_cube.core.io import formats, page_index, pages, parquet, parquet_rows
 from kartothek_cube.core.io.formats import ParquetFormat
+from kartothek_cube.core.io.page_index import CHECKSUM
 from kartothek_cube.core.io.parquet import open_file
 from kartothek_cube.core.io.parquet_rows import read_matching_files, read_parquet_inside
 from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.core.stores.local import LocalStore, MemoryStore
-from kartothek_cube.errors import CorruptData, KartothekCubeError
+from kartothek_cube.errors import CorruptData, KartothekCubeError, KeyNotFound
 from tests.support.thoroughness import some
 
 pytestmark = [
@@ -313,3 +315,71 @@ def test_the_index_is_kept_with_the_footer(tmp_path, monkeypatch):
     read_parquet_inside(store, KEY, "uuid", ["v1"], ROWS.schema, ONE)
     monkeypatch.setattr(parquet.ParquetSource, "_read_page_index", None)  # nobody asks again
     assert read_parquet_inside(store, KEY, "uuid", ["v1"], ROWS.schema, ONE)[0] == expected(ONE, ["v1"])
+
+
+# --- many files -----------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_missing_is_named():
+    store, keys = stored(encoded(), encoded(), encoded())
+    store.delete(keys[1])
+    with pytest.raises(KeyNotFound, match=r"uuid/table/1\.parquet"):
+        list(read_matching_files(store, keys, "uuid", ["x"], ROWS.schema, ONE))
+
+
+def test_files_that_wait_for_their_turn_are_not_open(tmp_path, monkeypatch):
+    store = LocalStore(tmp_path)
+    keys = [f"uuid/table/{i}.parquet" for i in range(5)]
+    for key in keys:
+        store.put(key, encoded())
+    opened, read = [], pages._read
+
+    def counted(chosen, columns):
+        opened.append(len(list(Path("/proc/self/fd").iterdir())))
+        return read(chosen, columns)
+
+    monkeypatch.setattr(pages, "_read", counted)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    found = list(read_matching_files(store, keys, "uuid", ["x"], ROWS.schema, ONE))
+    assert [counts for _, counts in found] == [[4] * 5]
+    assert opened == [before]
+
+
+def test_a_file_that_is_replaced_while_it_waits_is_read_as_it_is(tmp_path, monkeypatch):
+    store = LocalStore(tmp_path)
+    store.put(KEY, encoded())
+    other = ROWS.set_column(1, "i1", pa.array(np.full(N, 7)))
+    choose = pages.choose_pages
+
+    def replaced(*arguments):
+        chosen = choose(*arguments)
+        store.put(KEY, encoded(other))
+        return chosen
+
+    monkeypatch.setattr(pages, "choose_pages", replaced)
+    ((table, counts),) = read_matching_files(store, [KEY], "uuid", ["i1"], ROWS.schema, ONE)
+    assert (table, counts) == (expected(ONE, ["i1"], other), [4])
+
+
+def test_few_bytes_are_decoded_at_once(monkeypatch, decoded):
+    monkeypatch.setattr(parquet_rows, "_BYTES_OF_PAGES", 40 * 1_000)
+    store, keys = stored(*[encoded()] * 4)
+    wanted = ((Clause("x", "<", 200),),)
+    found = list(read_matching_files(store, keys, "uuid", ["x", "i1", "v1", "v2"], ROWS.schema, wanted))
+    assert [counts for _, counts in found] == [[800]] * 4
+    assert max(rows for _, rows in decoded) <= 1_000
+
+
+def test_a_checksum_of_another_file_is_none_of_this_one(decoded):
+    """Programs that copy metadata copy the checksum, too."""
+    metadata = pq.read_metadata(pa.BufferReader(encoded())).metadata
+    table = ROWS.replace_schema_metadata({CHECKSUM: metadata[CHECKSUM.encode()]})
+    assert read(foreign(table), ONE) == expected(ONE)
+    assert {rows for _, rows in decoded} == {"row groups"}
+
+
+@pytest.mark.parametrize("columns", [["v1"], ["v2", "i1"]])
+def test_the_first_column_need_not_be_read(columns, decoded):
+    table = ROWS.select(["v2", "v1", "i1", "x"])
+    assert read(encoded(table), ONE, columns) == expected(ONE, columns)
+    assert {rows for _, rows in decoded} == {16}

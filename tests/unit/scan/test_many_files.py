@@ -1,0 +1,53 @@
+"""Rows that are found in many files at once are those of one file after the other."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.api.dataset import read_table_arrow, store_dataframes_as_dataset
+from kartothek_cube.core.io.reader import FileRequest, read_together
+from kartothek_cube.core.stores.local import MemoryStore
+
+ROWS = pa.table({"p": [p for p in range(40) for _ in range(3)], "q": ["a", "b", "b"] * 40, "x": [1, 2, 3] * 40})
+
+
+@pytest.fixture(scope="module", params=[["p"], ["q", "p"]], ids="/".join)
+def store(request):
+    made = MemoryStore()
+    store_dataframes_as_dataset(made, "uuid", [ROWS], partition_on=request.param)
+    return made
+
+
+@pytest.mark.parametrize(
+    "predicates",
+    [
+        [[("p", ">=", 0), ("x", "==", 2)]],
+        [[("p", "==", 7)], [("x", "==", 2)]],
+        [[("p", "!=", 7)], [("x", "==", 2)]],
+        [[("p", "<", 20), ("x", "==", 2)], [("p", ">=", 20), ("x", "!=", 2)]],
+        [[("p", "in", [3, 4, 5, 6, 7, 8, 9])]],
+        [[("q", "==", "b"), ("x", ">", 1)], [("p", "==", 1), ("q", "==", "a")]],
+        [[("p", "==", 100)], [("x", "==", 100)]],
+    ],
+)
+def test_predicates_on_partition_columns_and_others(store, predicates):
+    compare = {"==": "__eq__", "!=": "__ne__", "<": "__lt__", ">": "__gt__", ">=": "__ge__"}
+
+    def holds(row, column, op, value):
+        return row[column] in value if op == "in" else getattr(row[column], compare[op])(value)
+
+    rows = ROWS.to_pylist()
+    expected = [row for row in rows if any(all(holds(row, *clause) for clause in some) for some in predicates)]
+    found = read_table_arrow("uuid", store, predicates=predicates, columns=["p", "q", "x"])
+    key = lambda row: tuple(row.values())  # noqa: E731
+    assert sorted(found.to_pylist(), key=key) == sorted(expected, key=key)
+
+
+def test_predicates_that_no_row_satisfies():
+    store = MemoryStore()
+    metadata = store_dataframes_as_dataset(store, "uuid", [pa.table({"x": [1, 2]})])
+    keys = [file for part in metadata.partitions.values() for file in part.files.values()]
+    request = FileRequest("uuid", pa.schema([("x", pa.int64())]), ("x",), ())
+    table, counts = read_together(store, [(key, {}) for key in keys], request, 10**6)
+    assert (table.num_rows, counts) == (0, [0])
