@@ -91,6 +91,11 @@ class LogListing:
         present = {*self.versions}
         return start if all(n in present for n in range(start + 1, version + 1)) else None
 
+    def until(self, version: int) -> LogListing:
+        """What the folder has of the versions up to one."""
+        versions, checkpoints = ([n for n in numbers if n <= version] for numbers in (self.versions, self.checkpoints))
+        return LogListing(tuple(versions), tuple(checkpoints))
+
     @property
     def readable(self) -> list[int]:
         """The versions that can be read, ascending."""
@@ -613,13 +618,13 @@ def encode_version(
     return b"\n".join(map(msgspec.json.encode, actions)) + b"\n"
 
 
-def removes_some(data: bytes, paths: Collection[str]) -> bool:
-    """Whether a version removes one of some files; False if it cannot be read."""
+def names_some(data: bytes, paths: Collection[str]) -> bool:
+    """Whether a version adds or removes one of some files; False if it cannot be read."""
     try:
         lines = _LINES.decode_lines(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
-    return any(line.remove is not None and line.remove.path in paths for line in lines)
+    return any(each is not None and each.path in paths for line in lines for each in (line.add, line.remove))
 
 
 # --- checkpoints ----------------------------------------------------------------------------------

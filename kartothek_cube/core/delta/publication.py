@@ -43,9 +43,9 @@ from kartothek_cube.core.delta.log import (
     is_always_published,
     last_checkpoint_key,
     log_folder,
+    names_some,
     partition_values,
     path_of,
-    removes_some,
     state_id,
     stats_of,
     version_key,
@@ -436,12 +436,7 @@ def remove_log(store: Store, snapshot: Snapshot) -> None:
     """Remove the logs of all tables."""
     for table in snapshot.tables:
         folder = log_folder(snapshot.uuid, table)
-        _cache.discard((store.identity, folder))
-        keys, _ = list_log(store, folder)
-        # First what leads readers into the middle of the log.
-        first = [key for key in keys if key == last_checkpoint_key(folder)]
-        list(map_in_threads(store.delete, first, store=store))
-        list(map_in_threads(store.delete, [key for key in keys if key not in first], store=store))
+        _remove_keys(store, folder, list_log(store, folder)[0])
 
 
 def check_publishable(store: Store, snapshot: Snapshot, *, always: bool) -> None:
@@ -511,28 +506,74 @@ def describe_publication(store: Store, snapshot: Snapshot) -> str | None:
 
 
 def published_files(store: Store, folders: Iterable[str]) -> frozenset[str]:
-    """The files that the newest versions of some logs name: readers of Delta need them."""
-    found = map_in_threads(lambda folder: read_log(store, folder).state, list(folders), store=store)
+    """The files that the newest readable versions of some logs name: readers of Delta need them."""
+
+    def newest(folder: str) -> LogState | None:
+        return _listed_again(store, folder, lambda keys, listing: _newest_readable(store, folder, listing))
+
+    found = map_in_threads(newest, list(folders), store=store)
     return frozenset(key for state in found if state is not None for key in state.files.to_pylist())
+
+
+def _listed_again(store: Store, folder: str, attempt: Callable[[list[str], LogListing], T]) -> T:
+    """Attempt something with the keys of a log; again if others remove some of them meanwhile."""
+
+    def once() -> T:
+        try:
+            return attempt(*list_log(store, folder))
+        except KeyNotFound as error:
+            raise store.mismatch(folder, None) from error
+
+    return _repeated(folder.partition("/")[0], once)
+
+
+def _newest_readable(store: Store, folder: str, listing: LogListing) -> LogState | None:
+    for version in reversed(listing.readable):
+        with suppress(CorruptData):
+            return replay_to(store, folder, listing, version).at(version)
+    return None
 
 
 def forget_files(store: Store, folder: str, gone: Collection[str]) -> None:
     """Remove the versions that name files which are to be removed.
 
-    The first version after them gets a checkpoint. If it is the newest, another one repeats it, so
-    that no version has the path of a removed file.
+    The first version after them gets a checkpoint. If there is none, another one repeats the
+    newest, so that no version has the path of a removed file. Versions after damaged ones go, too;
+    if none is left, the next publication begins anew.
     """
     paths = {path_of(key, folder) for key in gone}
 
-    def forget() -> None:
-        _, listing = list_log(store, folder)
+    def forget(keys: list[str], listing: LogListing) -> None:
+        newest = _newest_readable(store, folder, listing)
+        if listing.last < 0 or newest is None or newest.version < listing.last:
+            _remove_damaged(store, folder, keys, newest)
+            listing = list_log(store, folder)[1]
         numbers = listing.readable
         data = map_in_threads(lambda n: store.get(version_key(folder, n)), numbers, store=store)
-        first = max((n for n, each in zip(numbers, data, strict=True) if removes_some(each, paths)), default=None)
-        if first is not None:
-            _begin_with(store, folder, listing, first, repeats=first == listing.last)
+        last = max((n for n, each in zip(numbers, data, strict=True) if names_some(each, paths)), default=None)
+        if last is not None:
+            repeats = last == listing.last
+            _begin_with(store, folder, listing, last if repeats else last + 1, repeats=repeats)
 
-    _repeated(folder.partition("/")[0], forget)
+    _listed_again(store, folder, forget)
+
+
+def _remove_damaged(store: Store, folder: str, keys: list[str], newest: LogState | None) -> None:
+    """Remove what comes after the newest version that can be read."""
+    if list_log(store, folder)[0] != keys:  # not damaged, but being changed
+        raise store.mismatch(folder, None)
+    kept = LogListing.of(keys).until(-1 if newest is None else newest.version)
+    numbered = {version_key(folder, n) for n in kept.versions} | {checkpoint_key(folder, n) for n in kept.checkpoints}
+    _remove_keys(store, folder, [key for key in keys if key not in numbered])
+
+
+def _remove_keys(store: Store, folder: str, keys: Sequence[str]) -> None:
+    """Remove objects of a log, the newest first."""
+    _cache.discard((store.identity, folder))
+    # First what leads readers into the middle of the log.
+    first = [key for key in keys if key == last_checkpoint_key(folder)]
+    list(map_in_threads(store.delete, first, store=store))
+    list(map_in_threads(store.delete, sorted((k for k in keys if k not in first), reverse=True), store=store))
 
 
 def _begin_with(store: Store, folder: str, listing: LogListing, version: int, *, repeats: bool) -> None:

@@ -450,9 +450,70 @@ def test_versions_that_name_removed_files_are_removed_with_them(store):
         garbage_collect_dataset(UUID, store, dry_run=True)
         assert versions(store) == states
         garbage_collect_dataset(UUID, store)
-    assert versions(store) == {n: states[n] for n in (1, 2, 3)}
+    assert versions(store) == {n: states[n] for n in (2, 3)}
     forget(store)
     append(store)
+    assert last(store) == files(store)
+
+
+def test_no_version_has_the_path_of_a_removed_file(store):
+    stored(store, pa.table({"p": ["Meier", "b"], "x": [1, 2], "v1": [0.5, 1.5]}))
+    publish_delta(UUID, store)
+    delete_rows(UUID, store, [[("p", "==", "Meier")]])
+    publish_delta(UUID, store)
+    append(store)
+    publish_delta(UUID, store)
+    collect(store)
+    assert [key for key in log_keys(store) if b"Meier" in store.get(key)] == []
+    assert versions(store) == {2: files(store)}
+
+
+@pytest.mark.parametrize("damage", ["gone", "torn"])
+def test_garbage_collection_ends_a_log_before_a_damaged_version(store, damage):
+    stored(store)
+    publish_delta(UUID, store, always=True)
+    first = files(store)
+    append(store)
+    append(store, delete_scope=[{"p": "a"}, {"p": "b"}])
+    key = f"{UUID}/table/_delta_log/{1:020d}.json"
+    store.delete(key) if damage == "gone" else store.put(key, b'{"add"')
+    forget(store)
+    collect(store)
+    assert versions(store) == {0: first}
+    assert first <= set(store.keys())
+    append(store)
+    assert last(store) == files(store)
+    collect(store)
+    assert not first & set(store.keys())
+
+
+def test_garbage_collection_removes_a_log_of_which_nothing_can_be_read(store):
+    stored(store)
+    publish_delta(UUID, store, always=True)
+    append(store, delete_scope=[{"p": "a"}])
+    store.put(f"{UUID}/table/_delta_log/{0:020d}.json", b'{"add"')
+    forget(store)
+    collect(store)
+    assert log_keys(store) == []
+    append(store)
+    assert versions(store) == {0: files(store)}
+
+
+def test_two_collectors_at_once_remove_the_same_versions(store, monkeypatch):
+    stored(store)
+    publish_delta(UUID, store, always=True)
+    append(store, delete_scope=[{"p": "a"}])
+    get, others = store.get, []
+
+    def get_after_another(key):
+        if key.endswith(f"{0:020d}.json") and not others:
+            others.append(key)
+            collect(store)
+        return get(key)
+
+    monkeypatch.setattr(store, "get", get_after_another)
+    collect(store)
+    assert others
     assert last(store) == files(store)
 
 
