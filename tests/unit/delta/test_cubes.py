@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 
 import pyarrow as pa
@@ -88,6 +89,31 @@ def test_a_write_to_several_datasets_is_published_in_each(store):
     undo_cube(CUBE, store)
     assert is_published(store)
     assert is_published(store, "cube++e")
+
+
+@pytest.mark.parametrize(
+    ("verb", "is_there"),
+    [
+        (lambda store: publish_cube_delta(CUBE, store, always=True), False),
+        (lambda store: publish_delta("cube++e", store), False),
+        (lambda store: unpublish_delta("cube++e", store), True),
+    ],
+)
+def test_a_write_that_crashed_is_taken_back_first(store, monkeypatch, verb, is_there):
+    if is_there:
+        publish_cube_delta(CUBE, store)
+    shown = load_snapshot(store, "cube++e").files.to_pylist()
+    with monkeypatch.context() as patched, pytest.raises(SystemExit):
+        patched.setattr("kartothek_cube.cube.write.commit.commit_coordinator", lambda *_: sys.exit())
+        append_to_cube({"seed": OTHER, "e": pa.table({"x": [7], "v2": ["c"]})}, CUBE, store)
+    forget(store)
+    assert load_snapshot(store, "cube++e").undecided is not None
+    with options(patience=timedelta(0)):
+        published = verb(store)
+    assert load_snapshot(store, "cube++e").undecided is None
+    assert load_snapshot(store, "cube++e").files.to_pylist() == shown
+    assert (published is None) == is_there
+    assert log_keys(store, "cube++e") == [] if is_there else is_published(store, "cube++e")
 
 
 # --- overridden cells -----------------------------------------------------------------------------
