@@ -53,6 +53,7 @@ from kartothek_cube.core.delta.log import (
 )
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.document import DELTA_KEY, Document, render_document
+from kartothek_cube.core.metadata.naming import DELTA_FOLDER
 from kartothek_cube.core.metadata.snapshot import Snapshot, cube_columns
 from kartothek_cube.core.metadata.statistics import (
     FileStatistics,
@@ -433,10 +434,26 @@ def put_record(store: Store, uuid: str, always: bool | None) -> Snapshot:
 
 
 def remove_log(store: Store, snapshot: Snapshot) -> None:
-    """Remove the logs of all tables."""
+    """Remove the logs of all tables, former ones included."""
+    remove_former_logs(store, snapshot)
     for table in snapshot.tables:
         folder = log_folder(snapshot.uuid, table)
         _remove_keys(store, folder, list_log(store, folder)[0])
+
+
+def remove_former_logs(store: Store, snapshot: Snapshot) -> None:
+    """Remove the logs of tables that the dataset has no more."""
+    folders = [f"{prefix}{DELTA_FOLDER}/" for prefix in store.list(f"{snapshot.uuid}/").prefixes]
+    living = {log_folder(snapshot.uuid, table) for table in snapshot.tables}
+    for folder in folders:
+        if folder not in living and (keys := list_log(store, folder)[0]):
+            _remove_keys(store, folder, keys)
+
+
+def living_logs(snapshots: Iterable[Snapshot]) -> frozenset[str]:
+    """The folders of the logs of datasets that are published; all others are garbage."""
+    published = [s for s in snapshots if DELTA_KEY in s.document.metadata]
+    return frozenset(log_folder(s.uuid, table) for s in published for table in s.tables)
 
 
 def check_publishable(store: Store, snapshot: Snapshot, *, always: bool) -> None:
@@ -465,6 +482,7 @@ def publish_newest(store: Store, uuid: str, *, always: bool) -> PublishedDelta:
         warnings.warn(f"{error} Until then the Delta table stays at its version.", PublicationWarning, stacklevel=3)
         published = PublishedDelta(max(stays.values()), None, 0, 0, 0, stays)
     after = put_record(store, uuid, keeps)
+    remove_former_logs(store, after)
     if keeps and state_id(after) != state_id(snapshot):  # a commit in between did not know
         publish_after_commit(store, after)
     return published
@@ -598,6 +616,7 @@ def renew_logs(store: Store, snapshot: Snapshot) -> None:
 
     If that is refused, or the record is gone, the logs are removed.
     """
+    remove_former_logs(store, snapshot)
     folders = [log_folder(snapshot.uuid, table) for table in snapshot.tables]
     if not any(list_log(store, folder)[0] for folder in folders):
         return

@@ -517,6 +517,43 @@ def test_two_collectors_at_once_remove_the_same_versions(store, monkeypatch):
     assert last(store) == files(store)
 
 
+def replaced_by_another_table(store):
+    store_dataframes_as_dataset(store, UUID, [{"one": ROWS}], partition_on="p")
+    publish_delta(UUID, store, always=True)
+    store_dataframes_as_dataset(store, UUID, [{"two": MORE}], partition_on="p", overwrite=True)
+
+
+def test_the_log_of_a_former_table_is_garbage(store):
+    replaced_by_another_table(store)
+    assert "delta-log" in [f.check for f in verify_dataset(UUID, store).findings if f.severity == "info"]
+    waits = garbage_collect_dataset(UUID, store).waiting
+    assert "log of a Delta table that is not published" in [e.why for e in waits if "/one/_delta_log/" in e.key]
+    assert log_keys(store, table="one") != []
+    collect(store)
+    assert store.list(f"{UUID}/one/", recursive=True).keys == []
+    assert versions(store, table="two") == {0: files(store)}
+    assert verify_dataset(UUID, store).findings == ()
+
+
+@pytest.mark.parametrize("verb", [publish_delta, unpublish_delta])
+def test_the_log_of_a_former_table_is_removed_by_later_publications(store, verb):
+    replaced_by_another_table(store)
+    verb(UUID, store)
+    assert log_keys(store, table="one") == []
+    assert bool(log_keys(store, table="two")) == (verb is publish_delta)
+
+
+def test_a_log_without_a_record_is_garbage(store):
+    stored(store)
+    publish_delta(UUID, store)
+    document = json.loads(store.get(f"{UUID}.by-dataset-metadata.json"))
+    del document["metadata"]["kartothek_cube.delta"]
+    store.put(f"{UUID}.by-dataset-metadata.json", json.dumps(document).encode())
+    forget(store)
+    collect(store)
+    assert log_keys(store) == []
+
+
 def test_a_copy_is_not_published_a_renamed_dataset_is(store):
     stored(store)
     publish_delta(UUID, store, always=True)
