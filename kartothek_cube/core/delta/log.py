@@ -213,6 +213,11 @@ def _header(snapshot: Snapshot, table: str) -> DeltaHeader:
     features = {_NTZ} if any(_has_local_moments(field.type) for field in schema) else set()
     fields = [_delta_field(f, f"{owner}: column {f.name!r}") for f in schema]
     for key in snapshot.partition_keys:
+        if _url_quote(key, safe="") != key:
+            raise Unsupported(
+                f"{owner}: partition column {key!r} is {_url_quote(key, safe='')!r} in paths, which some readers take "
+                "for its name. Store it under another name."
+            )
         if pt.is_binary(schema.field(key).type):
             raise Unsupported(
                 f"{owner}: partition column {key!r} is binary; engines read that differently. Store text."

@@ -41,6 +41,7 @@ from kartothek_cube.core.delta.log import (
     encode_version,
     header_of,
     is_always_published,
+    key_of,
     last_checkpoint_key,
     log_folder,
     names_some,
@@ -290,10 +291,11 @@ def _publish_table(store: Store, snapshot: Snapshot, table: str, trusts_cache: b
         if log.last >= 0 and not is_published and not _follows(snapshot, log):
             snapshot = load_snapshot(store, snapshot.uuid)
             is_published = log.state is not None and _is_at(log.state, snapshot, table)
-        if is_published:
+        replaced = files_of_other_sizes(store, snapshot, table, log) if log.state and not trusts_cache else ()
+        if is_published and not replaced:
             return PublishedDelta(log.last, snapshot.commit, 0, 0, 0)
         try:
-            return put_version(store, snapshot, table, log)
+            return put_version(store, snapshot, table, log, replaced)
         except VersionMismatch:
             _cache.discard((store.identity, folder))
             raise
@@ -324,8 +326,10 @@ def _is_at(state: LogState, snapshot: Snapshot, table: str) -> bool:
     return state.state == state_id(snapshot) and state.header == header_of(snapshot, table)
 
 
-def put_version(store: Store, snapshot: Snapshot, table: str, log: StoredLog) -> PublishedDelta:
-    """Put the next version of a log, which shows this state.
+def put_version(
+    store: Store, snapshot: Snapshot, table: str, log: StoredLog, replaced: Sequence[str] = ()
+) -> PublishedDelta:
+    """Put the next version of a log, which shows this state, and adds files ``replaced`` again.
 
     If the log cannot be read, the version says everything, and those before are removed.
 
@@ -336,7 +340,8 @@ def put_version(store: Store, snapshot: Snapshot, table: str, log: StoredLog) ->
     """
     folder, now, version = log_folder(snapshot.uuid, table), time.time_ns() // 1_000_000, log.last + 1
     files, last = snapshot.partitions.file_column(table), log.state
-    change = change_since(last, files, _reused(snapshot, files))
+    again = pa.concat_arrays([_reused(snapshot, files, log), pa.array(replaced, type=pa.string())])
+    change = change_since(last, files, again)
     check_cells(store, snapshot, change.added)
     added = _files(store, snapshot, table, change.added)
     state = LogState(
@@ -361,11 +366,27 @@ def put_version(store: Store, snapshot: Snapshot, table: str, log: StoredLog) ->
     return PublishedDelta(version, snapshot.commit, len(added), len(change.removed), written)
 
 
-def _reused(snapshot: Snapshot, files: pa.Array) -> pa.Array:
-    """Keys under which another library may have put another file, if one has committed."""
-    if not snapshot.has_foreign_commit:
+def _reused(snapshot: Snapshot, files: pa.Array, log: StoredLog) -> pa.Array:
+    """Keys under which another library may have put another file, if one has committed since."""
+    # After a commit of another library a new chain begins, which the log's commit is not in.
+    if not snapshot.has_foreign_commit and _follows(snapshot, log):
         return files[:0]
     return files.filter(file_names(files, snapshot.uuid).is_null())
+
+
+def files_of_other_sizes(store: Store, snapshot: Snapshot, table: str, log: StoredLog) -> list[str]:
+    """Keys of a log that have another size now, as other libraries may use a name again."""
+    assert log.state is not None
+    if not file_names(log.state.files, snapshot.uuid).null_count:
+        return []
+    folder = log_folder(snapshot.uuid, table)
+    listing, entries = list_log(store, folder)[1], store.list(f"{snapshot.uuid}/{table}/", recursive=True).entries
+    sizes = {entry.key: entry.size for entry in entries}
+    adds = list[dict[str, Any]]()
+    with suppress(CorruptData, KeyNotFound):
+        adds = replay_to(store, folder, listing, log.last).actions()
+    known = {key_of(add["path"], folder): add["size"] for add in adds}
+    return [key for key, size in known.items() if sizes.get(key) not in (None, size)]
 
 
 def _put_actions(store: Store, folder: str, state: LogState, data: bytes) -> int:
@@ -462,7 +483,7 @@ def check_publishable(store: Store, snapshot: Snapshot, *, always: bool) -> None
         header_of(snapshot, table)
         log = read_log(store, log_folder(snapshot.uuid, table))
         files = snapshot.partitions.file_column(table)
-        added = change_since(log.state, files, _reused(snapshot, files)).added
+        added = change_since(log.state, files, _reused(snapshot, files, log)).added
         partition_values(snapshot, pa.array(added))
         if log.state is None or not always:
             check_cells(store, snapshot, added)

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube import CubeHandle, DatasetHandle, options, publish_delta, unpublish_delta
@@ -233,6 +234,7 @@ REFUSED = {
     "blank": (pa.table({"v 1": [1]}), None, "'v 1' has a name with a blank"),
     "case": (pa.table({"v": [1], "V": [1]}), None, "'V' and 'v' differ by case"),
     "bytes in paths": (pa.table({"p": [b"a"], "x": [1]}), "p", "partition column 'p' is binary"),
+    "quoted": (pa.table({"größe": ["a"], "x": [1]}), "größe", "'größe' is 'gr%C3%B6%C3%9Fe' in paths.*another name"),
     "empty text": (pa.table({"p": [""], "x": [1]}), "p", "'p' has the value '' that readers of Delta take for null"),
     "Hive's null": (pa.table({"p": ["__HIVE_DEFAULT_PARTITION__"], "x": [1]}), "p", "__HIVE_DEFAULT_PARTITION__"),
 }
@@ -337,6 +339,35 @@ def test_a_foreign_commit_is_caught_up(store):
     assert publish_delta(UUID, store).commit is None
     assert publish_delta(UUID, store).bytes == 0
     assert last(store) == files(store)
+
+
+def put_by_another_library(store, values):
+    """Another library puts its only file, under a name that it uses again."""
+    key, sink = f"{UUID}/table/p=a/theirs.parquet", pa.BufferOutputStream()
+    pq.write_table(pa.table({"x": values, "v1": [0.5] * len(values)}), sink)
+    store.put(key, sink.getvalue().to_pybytes())
+    document = json.loads(store.get(f"{UUID}.by-dataset-metadata.json"))
+    document["partitions"]["p=a/theirs"] = {"files": {"table": key}}
+    store.put(f"{UUID}.by-dataset-metadata.json", json.dumps(document).encode())
+    forget(store)
+    return key
+
+
+@pytest.mark.filterwarnings("ignore::kartothek_cube.errors.ForeignWriterWarning")
+@pytest.mark.parametrize("commits", [False, True])
+def test_a_key_that_another_library_uses_again_is_added_again(store, commits):
+    stored(store)
+    put_by_another_library(store, [5])
+    if commits:
+        append(store)
+    publish_delta(UUID, store)
+    key = put_by_another_library(store, [*range(500, 600)])
+    if commits:
+        append(store)
+    assert publish_delta(UUID, store).version == 1
+    sizes = {add["path"].rpartition("/")[2]: add["size"] for add in added(store, 1)}
+    assert sizes["theirs.parquet"] == len(store.get(key))
+    assert publish_delta(UUID, store).version == 1
 
 
 def test_a_log_that_another_library_removed_begins_anew(store):
