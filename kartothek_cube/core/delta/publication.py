@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.keys import IntArray, pack
 from kartothek_cube.core.delta.log import (
@@ -51,6 +52,7 @@ from kartothek_cube.core.delta.log import (
     stats_of,
     version_key,
     with_record,
+    with_smaller_scale,
 )
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.document import DELTA_KEY, Document, render_document
@@ -231,6 +233,34 @@ def check_cells(store: Store, snapshot: Snapshot, added: IntArray) -> None:
             )
 
 
+def check_scales(store: Store, snapshot: Snapshot, table: str, last: LogState | None, added: IntArray) -> None:
+    """Refuse files with decimals of a smaller scale, which some readers do not convert.
+
+    Raises
+    ------
+    Unsupported
+        If statistics tell of such a file among those at ``added``; after a change of types, among
+        all.
+    """
+    schema, files = snapshot.schemas[table], snapshot.partitions.file_column(table)
+    decimals = [f for f in schema if pt.is_decimal(f.type) and f.name not in snapshot.partition_keys]
+    if last is not None and last.header == header_of(snapshot, table):
+        files = files.take(pa.array(added))
+    files = files.drop_null()
+    if not decimals or not len(files):
+        return
+    known = _statistics(store, snapshot, files)
+    for column in decimals:
+        old = files.filter(with_smaller_scale(known, column))
+        if len(old):
+            raise Unsupported(
+                f"Dataset {snapshot.uuid!r} cannot be published as a Delta table: column {column.name!r} is "
+                f"{column.type}, and older files have fewer digits after the point, e.g. {old[0].as_py()!r}, which "
+                f"some readers of Delta refuse. Write them anew: compact_dataset({snapshot.uuid!r}, store, "
+                "rewrite=True)."
+            )
+
+
 def _overlapping(known: FileStatistics, field: pa.Field, group: IntArray) -> list[IntArray]:
     """The files of a group in runs whose ranges of a column overlap; unknown ones overlap all."""
     picked = pa.array(group)
@@ -343,6 +373,7 @@ def put_version(
     again = pa.concat_arrays([_reused(snapshot, files, log), pa.array(replaced, type=pa.string())])
     change = change_since(last, files, again)
     check_cells(store, snapshot, change.added)
+    check_scales(store, snapshot, table, last, change.added)
     added = _files(store, snapshot, table, change.added)
     state = LogState(
         version,
@@ -485,6 +516,7 @@ def check_publishable(store: Store, snapshot: Snapshot, *, always: bool) -> None
         files = snapshot.partitions.file_column(table)
         added = change_since(log.state, files, _reused(snapshot, files, log)).added
         partition_values(snapshot, pa.array(added))
+        check_scales(store, snapshot, table, log.state, added)
         if log.state is None or not always:
             check_cells(store, snapshot, added)
 

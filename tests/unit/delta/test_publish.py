@@ -15,6 +15,7 @@ import pytest
 
 from kartothek_cube import CubeHandle, DatasetHandle, options, publish_delta, unpublish_delta
 from kartothek_cube.api.dataset import (
+    compact_dataset,
     copy_dataset,
     delete_dataset,
     delete_rows,
@@ -235,6 +236,12 @@ REFUSED = {
     "case": (pa.table({"v": [1], "V": [1]}), None, "'V' and 'v' differ by case"),
     "bytes in paths": (pa.table({"p": [b"a"], "x": [1]}), "p", "partition column 'p' is binary"),
     "quoted": (pa.table({"größe": ["a"], "x": [1]}), "größe", "'größe' is 'gr%C3%B6%C3%9Fe' in paths.*another name"),
+    "keys": (pa.table({"m": pa.array([[(1, 1)]], pa.map_(pa.uint8(), pa.int64()))}), None, "'m' is a map.*signed type"),
+    "zoned keys": (
+        pa.table({"m": pa.array([[(1, 1)]], pa.map_(pa.timestamp("us", "Europe/Berlin"), pa.int64()))}),
+        None,
+        "'m' is a map with keys of timestamp.*keys in UTC",
+    ),
     "empty text": (pa.table({"p": [""], "x": [1]}), "p", "'p' has the value '' that readers of Delta take for null"),
     "Hive's null": (pa.table({"p": ["__HIVE_DEFAULT_PARTITION__"], "x": [1]}), "p", "__HIVE_DEFAULT_PARTITION__"),
 }
@@ -249,6 +256,26 @@ def test_what_delta_cannot_have_is_refused_before_anything_is_written(store, cas
         publish_delta(UUID, store, always=True)
     assert store.keys() == before
     assert load_snapshot(store, UUID).document.metadata.get("kartothek_cube.delta") is None
+
+
+def decimals(text, digits, scale):
+    return pa.table({"v1": pa.array([text]).cast(pa.decimal128(digits, scale))})
+
+
+def test_older_files_with_decimals_of_a_smaller_scale_are_refused_until_they_are_written_anew(store):
+    stored(store, decimals("1.10", 5, 2), None)
+    publish_delta(UUID, store, always=True)
+    append(store, decimals("2.20", 10, 2))
+    append(store, decimals("1.25", 5, 2))
+    assert len(versions(store)) == 3
+    with pytest.warns(PublicationWarning, match=r"column 'v1' is decimal.*fewer digits .*rewrite=True"):
+        append(store, decimals("3.1234", 12, 4))
+    unpublish_delta(UUID, store)
+    with pytest.raises(Unsupported, match="'v1'"):
+        publish_delta(UUID, store)
+    compact_dataset(UUID, store, rewrite=True)
+    publish_delta(UUID, store)
+    assert last(store) == files(store)
 
 
 def test_csv_is_refused(store):
