@@ -14,7 +14,6 @@ from __future__ import annotations
 import random
 import time
 import uuid as uuid_module
-import warnings
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -67,6 +66,7 @@ from kartothek_cube.core.metadata.statistics import (
 )
 from kartothek_cube.core.runtime.executor import LruCache, map_in_threads
 from kartothek_cube.core.runtime.options import current_options
+from kartothek_cube.core.runtime.telemetry import warn_at_end
 from kartothek_cube.core.snapshots.documents import put_document
 from kartothek_cube.core.snapshots.loader import load_snapshot, remember
 from kartothek_cube.core.snapshots.statistics import load_statistics
@@ -532,7 +532,7 @@ def publish_newest(store: Store, uuid: str, *, always: bool) -> PublishedDelta:
         stays = {table: read_log(store, log_folder(uuid, table)).last for table in snapshot.tables}
         if not always or -1 in stays.values():
             raise
-        warnings.warn(f"{error} Until then the Delta table stays at its version.", PublicationWarning, stacklevel=3)
+        warn_at_end(PublicationWarning(f"{error} Until then the Delta table stays at its version."))
         published = PublishedDelta(max(stays.values()), None, 0, 0, 0, stays)
     after = put_record(store, uuid, keeps)
     remove_former_logs(store, after)
@@ -697,9 +697,9 @@ def _publish_or_warn(store: Store, landed: Snapshot) -> None:
     try:
         publish_snapshot(store, landed, trusts_cache=True)
     except Exception as error:
-        warnings.warn(
-            f"Dataset {landed.uuid!r}: the commit {landed.commit} has landed, but its Delta table stays at an older "
-            f"version, until a later commit or publish_delta succeeds. Reason: {error}",
-            PublicationWarning,
-            stacklevel=4,
+        warn_at_end(
+            PublicationWarning(
+                f"Dataset {landed.uuid!r}: the commit {landed.commit} has landed, but its Delta table stays at an older "
+                f"version, until a later commit or publish_delta succeeds. Reason: {error}"
+            )
         )
