@@ -197,9 +197,10 @@ def abort_pending(store: Store, uuid: str) -> None:
 
 
 def finish_pending(store: Store, uuid: str) -> None:
-    """Wait for the write that is pending in a dataset; after ``options(patience=...)`` take it back.
+    """Wait for the write that is pending in a dataset, and take it back if it takes too long.
 
-    Then the document is free for changes that are no commits. Errors as of `abort_write`.
+    Then the document is free for changes that are no commits. ``options(patience=...)`` says how
+    long. Errors as of `abort_write`.
     """
     state = decided_state(store, uuid)
     if state is not None and state.undecided is not None:

@@ -55,7 +55,6 @@ from kartothek_cube.core.delta.log import (
 )
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.document import DELTA_KEY, Document, render_document
-from kartothek_cube.core.metadata.naming import DELTA_FOLDER
 from kartothek_cube.core.metadata.snapshot import Snapshot, cube_columns
 from kartothek_cube.core.metadata.statistics import (
     FileStatistics,
@@ -495,10 +494,9 @@ def remove_log(store: Store, snapshot: Snapshot) -> None:
 
 def remove_former_logs(store: Store, snapshot: Snapshot) -> None:
     """Remove the logs of tables that the dataset has no more."""
-    folders = [f"{prefix}{DELTA_FOLDER}/" for prefix in store.list(f"{snapshot.uuid}/").prefixes]
-    living = {log_folder(snapshot.uuid, table) for table in snapshot.tables}
-    for folder in folders:
-        if folder not in living and (keys := list_log(store, folder)[0]):
+    tables = [prefix.split("/")[1] for prefix in store.list(f"{snapshot.uuid}/").prefixes]
+    for folder in (log_folder(snapshot.uuid, table) for table in tables if table not in snapshot.tables):
+        if keys := list_log(store, folder)[0]:
             _remove_keys(store, folder, keys)
 
 
@@ -699,7 +697,7 @@ def _publish_or_warn(store: Store, landed: Snapshot) -> None:
     except Exception as error:
         warn_at_end(
             PublicationWarning(
-                f"Dataset {landed.uuid!r}: the commit {landed.commit} has landed, but its Delta table stays at an older "
-                f"version, until a later commit or publish_delta succeeds. Reason: {error}"
+                f"Dataset {landed.uuid!r}: the commit {landed.commit} has landed, but its Delta table stays at an "
+                f"older version, until a later commit or publish_delta succeeds. Reason: {error}"
             )
         )

@@ -685,8 +685,9 @@ def sweep(store: Store, scope: GarbageScope, *, dry_run: bool, executor: Executo
     history = read_history(store, unnamed, {})
     marks = read_marks(store, (e.key for e in unnamed))
     marked = marked_since(marks, policy.now)
-    logs = living_logs(states).intersection(folders_of_logs(e.key for e in unnamed))
-    published = Pins(published=published_files(store, logs) if logs else frozenset(), logs=living_logs(states))
+    found = folders_of_logs(e.key for e in unnamed)
+    logs = living_logs(states).intersection(found) if found else frozenset[str]()
+    published = Pins(published=published_files(store, logs) if logs else frozenset(), logs=logs)
     pins = read_pins(store, (e.key for e in unnamed), policy, published)
     plan = plan_garbage(unnamed, history, marked, policy, pins)
     if not dry_run:
@@ -742,7 +743,8 @@ def _plan_again(
     # Right before the deletion: a commit may have named a file since the first pass. Documents are
     # read before history, as a commit that supersedes a file writes its history entry first.
     unnamed, states = scope.list_unnamed()
-    pins = replace(pins, logs=pins.logs | living_logs(states))
+    if any(is_log_key(file.key) for file in first.old):
+        pins = replace(pins, logs=pins.logs | living_logs(states))
     history = read_history(store, _listed(store, (f.key for f in first.old), HISTORY_FOLDER), history)
     second = plan_garbage(unnamed, history, marked, policy, pins)
     candidates = {f.key for f in first.old}

@@ -271,8 +271,8 @@ def delta_findings(store: Store, subject: Inspection) -> Iterator[Finding]:
     """Logs that cannot be read, name missing files, or are behind."""
     uuid, document = subject.uuid, subject.snapshot.document
     mend = f"publish_delta({uuid!r}, store)"
-    living = living_logs([subject.snapshot])
     found = folders_of_logs(subject.entries)
+    living = living_logs([subject.snapshot]) if found else frozenset()
     folders = [folder for folder in found if folder in living]
     for folder in (folder for folder in found if folder not in living):
         text = "The log of a Delta table that is not published; garbage collection removes it."

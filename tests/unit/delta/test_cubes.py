@@ -106,9 +106,10 @@ def test_a_write_that_crashed_is_taken_back_first(store, monkeypatch, verb, is_t
     if is_there:
         publish_cube_delta(CUBE, store)
     shown = load_snapshot(store, "cube++e").files.to_pylist()
-    with monkeypatch.context() as patched, pytest.raises(SystemExit):
+    with monkeypatch.context() as patched:
         patched.setattr("kartothek_cube.cube.write.commit.commit_coordinator", lambda *_: sys.exit())
-        append_to_cube({"seed": OTHER, "e": pa.table({"x": [7], "v2": ["c"]})}, CUBE, store)
+        with pytest.raises(SystemExit):
+            append_to_cube({"seed": OTHER, "e": pa.table({"x": [7], "v2": ["c"]})}, CUBE, store)
     forget(store)
     assert load_snapshot(store, "cube++e").undecided is not None
     with options(patience=timedelta(0)):
@@ -122,9 +123,10 @@ def test_a_write_that_crashed_is_taken_back_first(store, monkeypatch, verb, is_t
 def test_a_warning_that_is_an_error_comes_after_the_whole_write(store):
     publish_cube_delta(CUBE, store, always=True)
     broken = FaultyStore(store, lambda call: "before" if "cube++seed/table/_delta_log" in call.key else None)
-    with warnings.catch_warnings(), pytest.raises(PublicationWarning, match="has landed"):
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
-        append_to_cube({"seed": OTHER, "e": pa.table({"x": [7], "v2": ["c"]})}, CUBE, broken)
+        with pytest.raises(PublicationWarning, match="has landed"):
+            append_to_cube({"seed": OTHER, "e": pa.table({"x": [7], "v2": ["c"]})}, CUBE, broken)
     forget(store)
     assert [*versions(store, SEED_UUID)] == [0]
     assert [*versions(store, "cube++e")] == [0, 1]
