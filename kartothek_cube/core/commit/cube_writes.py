@@ -196,6 +196,17 @@ def abort_pending(store: Store, uuid: str) -> None:
         abort_write(store, uuid, state.undecided)
 
 
+def finish_pending(store: Store, uuid: str) -> None:
+    """Wait for the write that is pending in a dataset, and take it back if it takes too long.
+
+    Then the document is free for changes that are no commits. ``options(patience=...)`` says how
+    long. Errors as of `abort_write`.
+    """
+    state = decided_state(store, uuid)
+    if state is not None and state.undecided is not None:
+        roll_back(store, uuid, state.undecided.mark.write)
+
+
 def settle_committed(store: Store, uuids: Iterable[str]) -> None:
     """Settle those of some datasets whose pending write has committed."""
     states = map_in_threads(lambda uuid: find_state(store, uuid), list(uuids), store=store)

@@ -29,6 +29,7 @@ from kartothek_cube.core.arrow.keys import Hashes, group_starts, pack_one
 from kartothek_cube.core.arrow.pandas import to_frame
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.commit.cube_writes import finish_pending
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.delta.log import PublishedDelta
@@ -1426,6 +1427,7 @@ def publish_delta(
     """
     with operation("publish_delta", options):
         source = dataset_ref(dataset_uuid, store, None)
+        finish_pending(source.store, source.uuid)
         return publish_newest(source.store, source.uuid, always=check_flag(always, "always"))
 
 
@@ -1464,4 +1466,5 @@ def unpublish_delta(dataset_uuid: str, store: StoreLike, *, options: Overrides |
     """
     with operation("unpublish_delta", options):
         source = dataset_ref(dataset_uuid, store, None)
+        finish_pending(source.store, source.uuid)
         unpublish(source.store, source.uuid)

@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, TypeAlias
 from urllib.parse import quote as _url_quote
 from urllib.parse import unquote as _url_unquote
@@ -30,7 +31,7 @@ import pyarrow.types as pt
 from kartothek_cube.core.io.formats import DATA_SUFFIX
 from kartothek_cube.core.metadata.commit_log import fingerprint
 from kartothek_cube.core.metadata.document import DELTA_KEY, Document
-from kartothek_cube.core.metadata.naming import DELTA_FOLDER
+from kartothek_cube.core.metadata.naming import DELTA_FOLDER, quote
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.statistics import FileStatistics
 from kartothek_cube.errors import CorruptData, Unsupported
@@ -90,6 +91,11 @@ class LogListing:
         start = max((n for n in self.checkpoints if n <= version), default=-1)
         present = {*self.versions}
         return start if all(n in present for n in range(start + 1, version + 1)) else None
+
+    def until(self, version: int) -> LogListing:
+        """What the folder has of the versions up to one."""
+        versions, checkpoints = ([n for n in numbers if n <= version] for numbers in (self.versions, self.checkpoints))
+        return LogListing(tuple(versions), tuple(checkpoints))
 
     @property
     def readable(self) -> list[int]:
@@ -208,6 +214,11 @@ def _header(snapshot: Snapshot, table: str) -> DeltaHeader:
     features = {_NTZ} if any(_has_local_moments(field.type) for field in schema) else set()
     fields = [_delta_field(f, f"{owner}: column {f.name!r}") for f in schema]
     for key in snapshot.partition_keys:
+        if quote(key) != key:
+            raise Unsupported(
+                f"{owner}: partition column {key!r} is {quote(key)!r} in paths, which some readers take "
+                "for its name. Store it under another name."
+            )
         if pt.is_binary(schema.field(key).type):
             raise Unsupported(
                 f"{owner}: partition column {key!r} is binary; engines read that differently. Store text."
@@ -250,6 +261,7 @@ def _delta_type(data_type: pa.DataType, owner: str) -> DeltaType:
     if pt.is_list(data_type):
         return {"type": "array", "elementType": _delta_type(data_type.value_type, owner), "containsNull": True}
     if pt.is_map(data_type):
+        _check_map_keys(data_type.key_type, owner)
         key, value = (_delta_type(child, owner) for child in (data_type.key_type, data_type.item_type))
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     if pt.is_struct(data_type):
@@ -258,6 +270,17 @@ def _delta_type(data_type: pa.DataType, owner: str) -> DeltaType:
         return {"type": "struct", "fields": fields}
     advice = next((text for is_type, text in _ADVICE if is_type(data_type)), "Cast it to another type.")
     raise Unsupported(f"{owner} is {data_type}, which Delta or its readers do not have. {advice}")
+
+
+def _check_map_keys(data_type: pa.DataType, owner: str) -> None:
+    """Refuse keys whose type differs in the log: some readers convert values, and no keys."""
+    advice = None
+    if pt.is_unsigned_integer(data_type):
+        advice = "Store keys of a signed type."
+    elif pt.is_timestamp(data_type) and data_type.tz not in (None, "UTC"):
+        advice = "Store keys in UTC."
+    if advice is not None:
+        raise Unsupported(f"{owner} is a map with keys of {data_type}, which some readers of Delta refuse. {advice}")
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -398,6 +421,14 @@ def _bounds(statistics: FileStatistics, column: pa.Field, nulls: pa.Array) -> di
         else:
             sides[name] = ends.to_pylist()
     return sides
+
+
+def with_smaller_scale(statistics: FileStatistics, column: pa.Field) -> pa.Array:
+    """The files that have a decimal with a smaller scale than it has now, by their statistics."""
+    families = [f"lower/decimal{scale}/{column.name}" for scale in range(-38, column.type.scale)]
+    known = [statistics.table.column(name).is_valid() for name in families if name in statistics.table.column_names]
+    masks = [mask.combine_chunks() for mask in known]
+    return reduce(pc.or_, masks, pa.array(np.zeros(len(statistics), dtype=bool)))
 
 
 def _moments(ends: pa.Array) -> list[str | None]:
@@ -613,13 +644,13 @@ def encode_version(
     return b"\n".join(map(msgspec.json.encode, actions)) + b"\n"
 
 
-def removes_some(data: bytes, paths: Collection[str]) -> bool:
-    """Whether a version removes one of some files; False if it cannot be read."""
+def names_some(data: bytes, paths: Collection[str]) -> bool:
+    """Whether a version adds or removes one of some files; False if it cannot be read."""
     try:
         lines = _LINES.decode_lines(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
-    return any(line.remove is not None and line.remove.path in paths for line in lines)
+    return any(each is not None and each.path in paths for line in lines for each in (line.add, line.remove))
 
 
 # --- checkpoints ----------------------------------------------------------------------------------

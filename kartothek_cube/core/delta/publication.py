@@ -14,7 +14,6 @@ from __future__ import annotations
 import random
 import time
 import uuid as uuid_module
-import warnings
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.keys import IntArray, pack
 from kartothek_cube.core.delta.log import (
@@ -41,15 +41,17 @@ from kartothek_cube.core.delta.log import (
     encode_version,
     header_of,
     is_always_published,
+    key_of,
     last_checkpoint_key,
     log_folder,
+    names_some,
     partition_values,
     path_of,
-    removes_some,
     state_id,
     stats_of,
     version_key,
     with_record,
+    with_smaller_scale,
 )
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.document import DELTA_KEY, Document, render_document
@@ -63,6 +65,7 @@ from kartothek_cube.core.metadata.statistics import (
 )
 from kartothek_cube.core.runtime.executor import LruCache, map_in_threads
 from kartothek_cube.core.runtime.options import current_options
+from kartothek_cube.core.runtime.telemetry import warn_at_end
 from kartothek_cube.core.snapshots.documents import put_document
 from kartothek_cube.core.snapshots.loader import load_snapshot, remember
 from kartothek_cube.core.snapshots.statistics import load_statistics
@@ -229,6 +232,34 @@ def check_cells(store: Store, snapshot: Snapshot, added: IntArray) -> None:
             )
 
 
+def check_scales(store: Store, snapshot: Snapshot, table: str, last: LogState | None, added: IntArray) -> None:
+    """Refuse files with decimals of a smaller scale, which some readers do not convert.
+
+    Raises
+    ------
+    Unsupported
+        If statistics tell of such a file among those at ``added``; after a change of types, among
+        all.
+    """
+    schema, files = snapshot.schemas[table], snapshot.partitions.file_column(table)
+    decimals = [f for f in schema if pt.is_decimal(f.type) and f.name not in snapshot.partition_keys]
+    if last is not None and last.header == header_of(snapshot, table):
+        files = files.take(pa.array(added))
+    files = files.drop_null()
+    if not decimals or not len(files):
+        return
+    known = _statistics(store, snapshot, files)
+    for column in decimals:
+        old = files.filter(with_smaller_scale(known, column))
+        if len(old):
+            raise Unsupported(
+                f"Dataset {snapshot.uuid!r} cannot be published as a Delta table: column {column.name!r} is "
+                f"{column.type}, and older files have fewer digits after the point, e.g. {old[0].as_py()!r}, which "
+                f"some readers of Delta refuse. Write them anew: compact_dataset({snapshot.uuid!r}, store, "
+                "rewrite=True)."
+            )
+
+
 def _overlapping(known: FileStatistics, field: pa.Field, group: IntArray) -> list[IntArray]:
     """The files of a group in runs whose ranges of a column overlap; unknown ones overlap all."""
     picked = pa.array(group)
@@ -289,10 +320,11 @@ def _publish_table(store: Store, snapshot: Snapshot, table: str, trusts_cache: b
         if log.last >= 0 and not is_published and not _follows(snapshot, log):
             snapshot = load_snapshot(store, snapshot.uuid)
             is_published = log.state is not None and _is_at(log.state, snapshot, table)
-        if is_published:
+        replaced = files_of_other_sizes(store, snapshot, table, log) if log.state and not trusts_cache else ()
+        if is_published and not replaced:
             return PublishedDelta(log.last, snapshot.commit, 0, 0, 0)
         try:
-            return put_version(store, snapshot, table, log)
+            return put_version(store, snapshot, table, log, replaced)
         except VersionMismatch:
             _cache.discard((store.identity, folder))
             raise
@@ -323,8 +355,10 @@ def _is_at(state: LogState, snapshot: Snapshot, table: str) -> bool:
     return state.state == state_id(snapshot) and state.header == header_of(snapshot, table)
 
 
-def put_version(store: Store, snapshot: Snapshot, table: str, log: StoredLog) -> PublishedDelta:
-    """Put the next version of a log, which shows this state.
+def put_version(
+    store: Store, snapshot: Snapshot, table: str, log: StoredLog, replaced: Sequence[str] = ()
+) -> PublishedDelta:
+    """Put the next version of a log, which shows this state, and adds files ``replaced`` again.
 
     If the log cannot be read, the version says everything, and those before are removed.
 
@@ -335,8 +369,10 @@ def put_version(store: Store, snapshot: Snapshot, table: str, log: StoredLog) ->
     """
     folder, now, version = log_folder(snapshot.uuid, table), time.time_ns() // 1_000_000, log.last + 1
     files, last = snapshot.partitions.file_column(table), log.state
-    change = change_since(last, files, _reused(snapshot, files))
+    again = pa.concat_arrays([_reused(snapshot, files, log), pa.array(replaced, type=pa.string())])
+    change = change_since(last, files, again)
     check_cells(store, snapshot, change.added)
+    check_scales(store, snapshot, table, last, change.added)
     added = _files(store, snapshot, table, change.added)
     state = LogState(
         version,
@@ -360,11 +396,27 @@ def put_version(store: Store, snapshot: Snapshot, table: str, log: StoredLog) ->
     return PublishedDelta(version, snapshot.commit, len(added), len(change.removed), written)
 
 
-def _reused(snapshot: Snapshot, files: pa.Array) -> pa.Array:
-    """Keys under which another library may have put another file, if one has committed."""
-    if not snapshot.has_foreign_commit:
+def _reused(snapshot: Snapshot, files: pa.Array, log: StoredLog) -> pa.Array:
+    """Keys under which another library may have put another file, if one has committed since."""
+    # After a commit of another library a new chain begins, which the log's commit is not in.
+    if not snapshot.has_foreign_commit and _follows(snapshot, log):
         return files[:0]
     return files.filter(file_names(files, snapshot.uuid).is_null())
+
+
+def files_of_other_sizes(store: Store, snapshot: Snapshot, table: str, log: StoredLog) -> list[str]:
+    """Keys of a log that have another size now, as other libraries may use a name again."""
+    assert log.state is not None
+    if not file_names(log.state.files, snapshot.uuid).null_count:
+        return []
+    folder = log_folder(snapshot.uuid, table)
+    listing, entries = list_log(store, folder)[1], store.list(f"{snapshot.uuid}/{table}/", recursive=True).entries
+    sizes = {entry.key: entry.size for entry in entries}
+    adds = list[dict[str, Any]]()
+    with suppress(CorruptData, KeyNotFound):
+        adds = replay_to(store, folder, listing, log.last).actions()
+    known = {key_of(add["path"], folder): add["size"] for add in adds}
+    return [key for key, size in known.items() if sizes.get(key) not in (None, size)]
 
 
 def _put_actions(store: Store, folder: str, state: LogState, data: bytes) -> int:
@@ -433,15 +485,25 @@ def put_record(store: Store, uuid: str, always: bool | None) -> Snapshot:
 
 
 def remove_log(store: Store, snapshot: Snapshot) -> None:
-    """Remove the logs of all tables."""
+    """Remove the logs of all tables, former ones included."""
+    remove_former_logs(store, snapshot)
     for table in snapshot.tables:
         folder = log_folder(snapshot.uuid, table)
-        _cache.discard((store.identity, folder))
-        keys, _ = list_log(store, folder)
-        # First what leads readers into the middle of the log.
-        first = [key for key in keys if key == last_checkpoint_key(folder)]
-        list(map_in_threads(store.delete, first, store=store))
-        list(map_in_threads(store.delete, [key for key in keys if key not in first], store=store))
+        _remove_keys(store, folder, list_log(store, folder)[0])
+
+
+def remove_former_logs(store: Store, snapshot: Snapshot) -> None:
+    """Remove the logs of tables that the dataset has no more."""
+    tables = [prefix.split("/")[1] for prefix in store.list(f"{snapshot.uuid}/").prefixes]
+    for folder in (log_folder(snapshot.uuid, table) for table in tables if table not in snapshot.tables):
+        if keys := list_log(store, folder)[0]:
+            _remove_keys(store, folder, keys)
+
+
+def living_logs(snapshots: Iterable[Snapshot]) -> frozenset[str]:
+    """The folders of the logs of datasets that are published; all others are garbage."""
+    published = [s for s in snapshots if DELTA_KEY in s.document.metadata]
+    return frozenset(log_folder(s.uuid, table) for s in published for table in s.tables)
 
 
 def check_publishable(store: Store, snapshot: Snapshot, *, always: bool) -> None:
@@ -450,8 +512,9 @@ def check_publishable(store: Store, snapshot: Snapshot, *, always: bool) -> None
         header_of(snapshot, table)
         log = read_log(store, log_folder(snapshot.uuid, table))
         files = snapshot.partitions.file_column(table)
-        added = change_since(log.state, files, _reused(snapshot, files)).added
+        added = change_since(log.state, files, _reused(snapshot, files, log)).added
         partition_values(snapshot, pa.array(added))
+        check_scales(store, snapshot, table, log.state, added)
         if log.state is None or not always:
             check_cells(store, snapshot, added)
 
@@ -467,9 +530,10 @@ def publish_newest(store: Store, uuid: str, *, always: bool) -> PublishedDelta:
         stays = {table: read_log(store, log_folder(uuid, table)).last for table in snapshot.tables}
         if not always or -1 in stays.values():
             raise
-        warnings.warn(f"{error} Until then the Delta table stays at its version.", PublicationWarning, stacklevel=3)
+        warn_at_end(PublicationWarning(f"{error} Until then the Delta table stays at its version."))
         published = PublishedDelta(max(stays.values()), None, 0, 0, 0, stays)
     after = put_record(store, uuid, keeps)
+    remove_former_logs(store, after)
     if keeps and state_id(after) != state_id(snapshot):  # a commit in between did not know
         publish_after_commit(store, after)
     return published
@@ -511,28 +575,74 @@ def describe_publication(store: Store, snapshot: Snapshot) -> str | None:
 
 
 def published_files(store: Store, folders: Iterable[str]) -> frozenset[str]:
-    """The files that the newest versions of some logs name: readers of Delta need them."""
-    found = map_in_threads(lambda folder: read_log(store, folder).state, list(folders), store=store)
+    """The files that the newest readable versions of some logs name: readers of Delta need them."""
+
+    def newest(folder: str) -> LogState | None:
+        return _listed_again(store, folder, lambda keys, listing: _newest_readable(store, folder, listing))
+
+    found = map_in_threads(newest, list(folders), store=store)
     return frozenset(key for state in found if state is not None for key in state.files.to_pylist())
+
+
+def _listed_again(store: Store, folder: str, attempt: Callable[[list[str], LogListing], T]) -> T:
+    """Attempt something with the keys of a log; again if others remove some of them meanwhile."""
+
+    def once() -> T:
+        try:
+            return attempt(*list_log(store, folder))
+        except KeyNotFound as error:
+            raise store.mismatch(folder, None) from error
+
+    return _repeated(folder.partition("/")[0], once)
+
+
+def _newest_readable(store: Store, folder: str, listing: LogListing) -> LogState | None:
+    for version in reversed(listing.readable):
+        with suppress(CorruptData):
+            return replay_to(store, folder, listing, version).at(version)
+    return None
 
 
 def forget_files(store: Store, folder: str, gone: Collection[str]) -> None:
     """Remove the versions that name files which are to be removed.
 
-    The first version after them gets a checkpoint. If it is the newest, another one repeats it, so
-    that no version has the path of a removed file.
+    The first version after them gets a checkpoint. If there is none, another one repeats the
+    newest, so that no version has the path of a removed file. Versions after damaged ones go, too;
+    if none is left, the next publication begins anew.
     """
     paths = {path_of(key, folder) for key in gone}
 
-    def forget() -> None:
-        _, listing = list_log(store, folder)
+    def forget(keys: list[str], listing: LogListing) -> None:
+        newest = _newest_readable(store, folder, listing)
+        if listing.last < 0 or newest is None or newest.version < listing.last:
+            _remove_damaged(store, folder, keys, newest)
+            listing = list_log(store, folder)[1]
         numbers = listing.readable
         data = map_in_threads(lambda n: store.get(version_key(folder, n)), numbers, store=store)
-        first = max((n for n, each in zip(numbers, data, strict=True) if removes_some(each, paths)), default=None)
-        if first is not None:
-            _begin_with(store, folder, listing, first, repeats=first == listing.last)
+        last = max((n for n, each in zip(numbers, data, strict=True) if names_some(each, paths)), default=None)
+        if last is not None:
+            repeats = last == listing.last
+            _begin_with(store, folder, listing, last if repeats else last + 1, repeats=repeats)
 
-    _repeated(folder.partition("/")[0], forget)
+    _listed_again(store, folder, forget)
+
+
+def _remove_damaged(store: Store, folder: str, keys: list[str], newest: LogState | None) -> None:
+    """Remove what comes after the newest version that can be read."""
+    if list_log(store, folder)[0] != keys:  # not damaged, but being changed
+        raise store.mismatch(folder, None)
+    kept = LogListing.of(keys).until(-1 if newest is None else newest.version)
+    numbered = {version_key(folder, n) for n in kept.versions} | {checkpoint_key(folder, n) for n in kept.checkpoints}
+    _remove_keys(store, folder, [key for key in keys if key not in numbered])
+
+
+def _remove_keys(store: Store, folder: str, keys: Sequence[str]) -> None:
+    """Remove objects of a log, the newest first."""
+    _cache.discard((store.identity, folder))
+    # First what leads readers into the middle of the log.
+    first = [key for key in keys if key == last_checkpoint_key(folder)]
+    list(map_in_threads(store.delete, first, store=store))
+    list(map_in_threads(store.delete, sorted((k for k in keys if k not in first), reverse=True), store=store))
 
 
 def _begin_with(store: Store, folder: str, listing: LogListing, version: int, *, repeats: bool) -> None:
@@ -557,6 +667,7 @@ def renew_logs(store: Store, snapshot: Snapshot) -> None:
 
     If that is refused, or the record is gone, the logs are removed.
     """
+    remove_former_logs(store, snapshot)
     folders = [log_folder(snapshot.uuid, table) for table in snapshot.tables]
     if not any(list_log(store, folder)[0] for folder in folders):
         return
@@ -584,9 +695,9 @@ def _publish_or_warn(store: Store, landed: Snapshot) -> None:
     try:
         publish_snapshot(store, landed, trusts_cache=True)
     except Exception as error:
-        warnings.warn(
-            f"Dataset {landed.uuid!r}: the commit {landed.commit} has landed, but its Delta table stays at an older "
-            f"version, until a later commit or publish_delta succeeds. Reason: {error}",
-            PublicationWarning,
-            stacklevel=4,
+        warn_at_end(
+            PublicationWarning(
+                f"Dataset {landed.uuid!r}: the commit {landed.commit} has landed, but its Delta table stays at an "
+                f"older version, until a later commit or publish_delta succeeds. Reason: {error}"
+            )
         )

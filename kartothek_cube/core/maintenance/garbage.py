@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.commit.cube_writes import finish_stopped_writes
-from kartothek_cube.core.delta.publication import forget_files, published_files
+from kartothek_cube.core.delta.publication import forget_files, living_logs, published_files
 from kartothek_cube.core.io.formats import INDEX_SUFFIX
 from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.history_entry import HISTORY_FOLDER, decode_entry, history_key
@@ -228,6 +228,7 @@ STATE = "state that no tag names"
 VAIN_TAG = "share in a tag of a cube that was never made, or is dropped"
 KEPT = "older snapshots need it"
 TAGGED = "a tag needs it"
+LOG = "log of a Delta table that is not published"
 PUBLISHED = "the newest version of the Delta table needs it"
 
 _TABLE = pa.schema(
@@ -417,11 +418,14 @@ class Pins:
         Keys of old shares in a tag that their cube does not have.
     published : frozenset of str
         Keys of the files that the newest versions of Delta tables name.
+    logs : frozenset of str
+        Folders of the logs of tables that are published.
     """
 
     states: Mapping[str, frozenset[str]] = field(default_factory=dict)
     vain: frozenset[str] = frozenset()
     published: frozenset[str] = frozenset()
+    logs: frozenset[str] = frozenset()
 
     @property
     def files(self) -> frozenset[str]:
@@ -456,7 +460,7 @@ def read_pins(store: Store, keys: Iterable[str], policy: RetentionPolicy, known:
     unread = sorted(named - known.states.keys())
     states = dict(zip(unread, map_in_threads(read, unread, store=store), strict=True))
     found = {key: known.states[key] if key in known.states else states[key] for key in named}
-    return Pins(found, frozenset(vain), known.published)
+    return replace(known, states=found, vain=frozenset(vain))
 
 
 # --- the plan -------------------------------------------------------------------------------------
@@ -539,8 +543,10 @@ def plan_garbage(
 
 def _reason(key: str, history: Mapping[str, HistoryInfo], policy: RetentionPolicy, pins: Pins) -> str | None:
     """Why a key is garbage; None if it is none, or has been removed meanwhile."""
-    if is_mark_key(key) or is_log_key(key):
+    if is_mark_key(key):
         return None
+    if is_log_key(key):
+        return None if key.startswith(tuple(pins.logs)) else LOG
     if is_tag_object(key):
         return VAIN_TAG if key in pins.vain else STATE if is_state_key(key) and key not in pins.states else None
     if not is_entry_key(key):
@@ -679,10 +685,10 @@ def sweep(store: Store, scope: GarbageScope, *, dry_run: bool, executor: Executo
     history = read_history(store, unnamed, {})
     marks = read_marks(store, (e.key for e in unnamed))
     marked = marked_since(marks, policy.now)
-    logs = folders_of_logs(e.key for e in unnamed)
-    pins = read_pins(
-        store, (e.key for e in unnamed), policy, Pins(published=published_files(store, logs) if logs else frozenset())
-    )
+    found = folders_of_logs(e.key for e in unnamed)
+    logs = living_logs(states).intersection(found) if found else frozenset[str]()
+    published = Pins(published=published_files(store, logs) if logs else frozenset(), logs=logs)
+    pins = read_pins(store, (e.key for e in unnamed), policy, published)
     plan = plan_garbage(unnamed, history, marked, policy, pins)
     if not dry_run:
         removed_keys = {file.key for file in plan.old}
@@ -699,7 +705,7 @@ def sweep(store: Store, scope: GarbageScope, *, dry_run: bool, executor: Executo
             plan = _plan_again(store, scope, plan, history, marked, policy, pins)
         history_keys, *rest = plan.phases()
         gone = {file.key for file in plan.old}
-        for folder in logs if gone else ():  # first, so that no version names a file that is missing
+        for folder in sorted(logs) if gone else ():  # first, so that no version names a file that is missing
             forget_files(store, folder, gone)
         list(map_files(store.delete, history_keys, executor=executor, store=store, phase=DELETE_FILES))
         if any(rest):
@@ -736,7 +742,9 @@ def _plan_again(
     """The first plan, less the files that a document or a history entry names by now."""
     # Right before the deletion: a commit may have named a file since the first pass. Documents are
     # read before history, as a commit that supersedes a file writes its history entry first.
-    unnamed, _ = scope.list_unnamed()
+    unnamed, states = scope.list_unnamed()
+    if any(is_log_key(file.key) for file in first.old):
+        pins = replace(pins, logs=pins.logs | living_logs(states))
     history = read_history(store, _listed(store, (f.key for f in first.old), HISTORY_FOLDER), history)
     second = plan_garbage(unnamed, history, marked, policy, pins)
     candidates = {f.key for f in first.old}

@@ -26,7 +26,7 @@ from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
 from kartothek_cube.core.arrow.keys import IntArray, pack_one, stable_order
 from kartothek_cube.core.arrow.types import common_type, compatible, stored_type
 from kartothek_cube.core.delta.log import LogListing, is_always_published, state_id
-from kartothek_cube.core.delta.publication import read_log
+from kartothek_cube.core.delta.publication import living_logs, read_log
 from kartothek_cube.core.io.formats import CSV_GZIP_SUFFIX, CSV_SUFFIX, DATA_SUFFIX, INDEX_SUFFIX
 from kartothek_cube.core.io.parquet import open_file
 from kartothek_cube.core.io.parquet_rows import read_columns
@@ -271,7 +271,12 @@ def delta_findings(store: Store, subject: Inspection) -> Iterator[Finding]:
     """Logs that cannot be read, name missing files, or are behind."""
     uuid, document = subject.uuid, subject.snapshot.document
     mend = f"publish_delta({uuid!r}, store)"
-    folders = folders_of_logs(subject.entries)
+    found = folders_of_logs(subject.entries)
+    living = living_logs([subject.snapshot]) if found else frozenset()
+    folders = [folder for folder in found if folder in living]
+    for folder in (folder for folder in found if folder not in living):
+        text = "The log of a Delta table that is not published; garbage collection removes it."
+        yield Finding("info", "delta-log", uuid, text, key=folder, mend=f"garbage_collect_dataset({uuid!r}, store)")
     if DELTA_KEY in document.metadata and not folders:
         text = "Its Delta table has no log any more: another library removed it as garbage, or a call was interrupted."
         yield Finding("warning", "delta-log", uuid, text, mend=mend)

@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 import time
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
@@ -373,6 +374,39 @@ def record_counts(counts: Counts) -> None:
     record(**{f.name: getattr(counts, f.name) for f in fields(counts)})
 
 
+# Warnings for the end of the outermost verb.
+_WARNINGS = ContextVar[list[Warning] | None]("kartothek_cube_warnings", default=None)
+
+
+def warn_at_end(warning: Warning) -> None:
+    """Warn as the last act of the verb, so that nothing stays undone where warnings are errors."""
+    later = _WARNINGS.get()
+    if later is None:
+        warnings.warn(warning, stacklevel=3)
+    else:
+        later.append(warning)
+
+
+@contextmanager
+def _warning_at_end() -> Iterator[None]:
+    if _WARNINGS.get() is not None:
+        yield
+        return
+    later = list[Warning]()
+    token = _WARNINGS.set(later)
+    try:
+        yield
+    except BaseException:
+        with suppress(Warning):  # the error says more
+            for warning in later:
+                warnings.warn(warning, stacklevel=6)
+        raise
+    finally:
+        _WARNINGS.reset(token)
+    for warning in later:
+        warnings.warn(warning, stacklevel=6)
+
+
 @contextmanager
 def operation(verb: str, options: Overrides | Options | None, cube: object = None) -> Iterator[AnyOperation]:
     """Run the body of a verb with the options of the call, and log a record at its end.
@@ -393,7 +427,7 @@ def operation(verb: str, options: Overrides | Options | None, cube: object = Non
     if "pandas" not in sys.modules:
         with suppress(ImportError):
             import_module("pandas")  # as Arrow does when it makes its first array, only faster
-    with use_options(options) as settings:
+    with _warning_at_end(), use_options(options) as settings:
         if settings.progress is True:
             require_tqdm()
         is_heard = _LOGGER.isEnabledFor(logging.INFO) or _STORE_LOGGER.isEnabledFor(logging.DEBUG)

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import check_flag, converter_str_set, converter_str_set_optional, join_names
 from kartothek_cube.core.commit.change import Change
-from kartothek_cube.core.commit.cube_writes import finish_stopped_writes
+from kartothek_cube.core.commit.cube_writes import finish_pending, finish_stopped_writes
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.delta.log import PublishedDelta
 from kartothek_cube.core.delta.publication import check_publishable, publish_newest
@@ -776,6 +776,7 @@ def publish_cube_delta(
                 f"Cube {found.uuid_prefix!r} has no dataset {join_names(unknown)}; it has {join_names(members)}."
             )
         chosen = sorted(members if names is None else names)
+        list(map_in_threads(lambda name: finish_pending(opened, members[name].uuid), chosen, store=opened))
         checks = map_in_threads(lambda name: check_publishable(opened, members[name], always=keeps), chosen)
         list(checks)
         return {name: publish_newest(opened, members[name].uuid, always=keeps) for name in chosen}

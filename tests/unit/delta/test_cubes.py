@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from datetime import timedelta
 
 import pyarrow as pa
@@ -30,9 +32,11 @@ from kartothek_cube import (
     unpublish_delta,
     verify_cube,
 )
+from kartothek_cube.core.metadata.commit_log import pending_mark
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidRequest, PublicationWarning, Unsupported
+from kartothek_cube.testing.stores import FaultyStore
 from tests.caches import forget
 from tests.support.delta import added, log_keys, versions
 from tests.support.erasure import holders
@@ -88,6 +92,55 @@ def test_a_write_to_several_datasets_is_published_in_each(store):
     undo_cube(CUBE, store)
     assert is_published(store)
     assert is_published(store, "cube++e")
+
+
+@pytest.mark.parametrize(
+    ("verb", "is_there"),
+    [
+        (lambda store: publish_cube_delta(CUBE, store, always=True), False),
+        (lambda store: publish_delta("cube++e", store), False),
+        (lambda store: unpublish_delta("cube++e", store), True),
+    ],
+)
+def test_a_write_that_crashed_is_taken_back_first(store, monkeypatch, verb, is_there):
+    if is_there:
+        publish_cube_delta(CUBE, store)
+    shown = load_snapshot(store, "cube++e").files.to_pylist()
+    with monkeypatch.context() as patched:
+        patched.setattr("kartothek_cube.cube.write.commit.commit_coordinator", lambda *_: sys.exit())
+        with pytest.raises(SystemExit):
+            append_to_cube({"seed": OTHER, "e": pa.table({"x": [7], "v2": ["c"]})}, CUBE, store)
+    forget(store)
+    assert load_snapshot(store, "cube++e").undecided is not None
+    with options(patience=timedelta(0)):
+        published = verb(store)
+    assert load_snapshot(store, "cube++e").undecided is None
+    assert load_snapshot(store, "cube++e").files.to_pylist() == shown
+    assert (published is None) == is_there
+    assert log_keys(store, "cube++e") == [] if is_there else is_published(store, "cube++e")
+
+
+def test_a_warning_that_is_an_error_comes_after_the_whole_write(store):
+    publish_cube_delta(CUBE, store, always=True)
+    broken = FaultyStore(store, lambda call: "before" if "cube++seed/table/_delta_log" in call.key else None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(PublicationWarning, match="has landed"):
+            append_to_cube({"seed": OTHER, "e": pa.table({"x": [7], "v2": ["c"]})}, CUBE, broken)
+    forget(store)
+    assert [*versions(store, SEED_UUID)] == [0]
+    assert [*versions(store, "cube++e")] == [0, 1]
+    for uuid in (SEED_UUID, "cube++e"):
+        snapshot = load_snapshot(store, uuid)
+        assert snapshot.undecided is None
+        assert pending_mark(snapshot.document) is None
+
+
+def test_a_warning_names_the_line_of_the_caller(store):
+    publish_cube_delta(CUBE, store, always=True)
+    with pytest.warns(PublicationWarning) as caught:
+        append_to_cube(AGAIN, CUBE, store)
+    assert caught[0].filename == __file__
 
 
 # --- overridden cells -----------------------------------------------------------------------------

@@ -10,10 +10,12 @@ from datetime import timedelta
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube import CubeHandle, DatasetHandle, options, publish_delta, unpublish_delta
 from kartothek_cube.api.dataset import (
+    compact_dataset,
     copy_dataset,
     delete_dataset,
     delete_rows,
@@ -233,6 +235,13 @@ REFUSED = {
     "blank": (pa.table({"v 1": [1]}), None, "'v 1' has a name with a blank"),
     "case": (pa.table({"v": [1], "V": [1]}), None, "'V' and 'v' differ by case"),
     "bytes in paths": (pa.table({"p": [b"a"], "x": [1]}), "p", "partition column 'p' is binary"),
+    "quoted": (pa.table({"größe": ["a"], "x": [1]}), "größe", "'größe' is 'gr%C3%B6%C3%9Fe' in paths.*another name"),
+    "keys": (pa.table({"m": pa.array([[(1, 1)]], pa.map_(pa.uint8(), pa.int64()))}), None, "'m' is a map.*signed type"),
+    "zoned keys": (
+        pa.table({"m": pa.array([[(1, 1)]], pa.map_(pa.timestamp("us", "Europe/Berlin"), pa.int64()))}),
+        None,
+        "'m' is a map with keys of timestamp.*keys in UTC",
+    ),
     "empty text": (pa.table({"p": [""], "x": [1]}), "p", "'p' has the value '' that readers of Delta take for null"),
     "Hive's null": (pa.table({"p": ["__HIVE_DEFAULT_PARTITION__"], "x": [1]}), "p", "__HIVE_DEFAULT_PARTITION__"),
 }
@@ -247,6 +256,26 @@ def test_what_delta_cannot_have_is_refused_before_anything_is_written(store, cas
         publish_delta(UUID, store, always=True)
     assert store.keys() == before
     assert load_snapshot(store, UUID).document.metadata.get("kartothek_cube.delta") is None
+
+
+def decimals(text, digits, scale):
+    return pa.table({"v1": pa.array([text]).cast(pa.decimal128(digits, scale))})
+
+
+def test_older_files_with_decimals_of_a_smaller_scale_are_refused_until_they_are_written_anew(store):
+    stored(store, decimals("1.10", 5, 2), None)
+    publish_delta(UUID, store, always=True)
+    append(store, decimals("2.20", 10, 2))
+    append(store, decimals("1.25", 5, 2))
+    assert len(versions(store)) == 3
+    with pytest.warns(PublicationWarning, match=r"column 'v1' is decimal.*fewer digits .*rewrite=True"):
+        append(store, decimals("3.1234", 12, 4))
+    unpublish_delta(UUID, store)
+    with pytest.raises(Unsupported, match="'v1'"):
+        publish_delta(UUID, store)
+    compact_dataset(UUID, store, rewrite=True)
+    publish_delta(UUID, store)
+    assert last(store) == files(store)
 
 
 def test_csv_is_refused(store):
@@ -337,6 +366,35 @@ def test_a_foreign_commit_is_caught_up(store):
     assert publish_delta(UUID, store).commit is None
     assert publish_delta(UUID, store).bytes == 0
     assert last(store) == files(store)
+
+
+def put_by_another_library(store, values):
+    """Another library puts its only file, under a name that it uses again."""
+    key, sink = f"{UUID}/table/p=a/theirs.parquet", pa.BufferOutputStream()
+    pq.write_table(pa.table({"x": values, "v1": [0.5] * len(values)}), sink)
+    store.put(key, sink.getvalue().to_pybytes())
+    document = json.loads(store.get(f"{UUID}.by-dataset-metadata.json"))
+    document["partitions"]["p=a/theirs"] = {"files": {"table": key}}
+    store.put(f"{UUID}.by-dataset-metadata.json", json.dumps(document).encode())
+    forget(store)
+    return key
+
+
+@pytest.mark.filterwarnings("ignore::kartothek_cube.errors.ForeignWriterWarning")
+@pytest.mark.parametrize("commits", [False, True])
+def test_a_key_that_another_library_uses_again_is_added_again(store, commits):
+    stored(store)
+    put_by_another_library(store, [5])
+    if commits:
+        append(store)
+    publish_delta(UUID, store)
+    key = put_by_another_library(store, [*range(500, 600)])
+    if commits:
+        append(store)
+    assert publish_delta(UUID, store).version == 1
+    sizes = {add["path"].rpartition("/")[2]: add["size"] for add in added(store, 1)}
+    assert sizes["theirs.parquet"] == len(store.get(key))
+    assert publish_delta(UUID, store).version == 1
 
 
 def test_a_log_that_another_library_removed_begins_anew(store):
@@ -450,10 +508,108 @@ def test_versions_that_name_removed_files_are_removed_with_them(store):
         garbage_collect_dataset(UUID, store, dry_run=True)
         assert versions(store) == states
         garbage_collect_dataset(UUID, store)
-    assert versions(store) == {n: states[n] for n in (1, 2, 3)}
+    assert versions(store) == {n: states[n] for n in (2, 3)}
     forget(store)
     append(store)
     assert last(store) == files(store)
+
+
+def test_no_version_has_the_path_of_a_removed_file(store):
+    stored(store, pa.table({"p": ["Meier", "b"], "x": [1, 2], "v1": [0.5, 1.5]}))
+    publish_delta(UUID, store)
+    delete_rows(UUID, store, [[("p", "==", "Meier")]])
+    publish_delta(UUID, store)
+    append(store)
+    publish_delta(UUID, store)
+    collect(store)
+    assert [key for key in log_keys(store) if b"Meier" in store.get(key)] == []
+    assert versions(store) == {2: files(store)}
+
+
+@pytest.mark.parametrize("damage", ["gone", "torn"])
+def test_garbage_collection_ends_a_log_before_a_damaged_version(store, damage):
+    stored(store)
+    publish_delta(UUID, store, always=True)
+    first = files(store)
+    append(store)
+    append(store, delete_scope=[{"p": "a"}, {"p": "b"}])
+    key = f"{UUID}/table/_delta_log/{1:020d}.json"
+    store.delete(key) if damage == "gone" else store.put(key, b'{"add"')
+    forget(store)
+    collect(store)
+    assert versions(store) == {0: first}
+    assert first <= set(store.keys())
+    append(store)
+    assert last(store) == files(store)
+    collect(store)
+    assert not first & set(store.keys())
+
+
+def test_garbage_collection_removes_a_log_of_which_nothing_can_be_read(store):
+    stored(store)
+    publish_delta(UUID, store, always=True)
+    append(store, delete_scope=[{"p": "a"}])
+    store.put(f"{UUID}/table/_delta_log/{0:020d}.json", b'{"add"')
+    forget(store)
+    collect(store)
+    assert log_keys(store) == []
+    append(store)
+    assert versions(store) == {0: files(store)}
+
+
+def test_two_collectors_at_once_remove_the_same_versions(store, monkeypatch):
+    stored(store)
+    publish_delta(UUID, store, always=True)
+    append(store, delete_scope=[{"p": "a"}])
+    get, others = store.get, []
+
+    def get_after_another(key):
+        if key.endswith(f"{0:020d}.json") and not others:
+            others.append(key)
+            collect(store)
+        return get(key)
+
+    monkeypatch.setattr(store, "get", get_after_another)
+    collect(store)
+    assert others
+    assert last(store) == files(store)
+
+
+def replaced_by_another_table(store):
+    store_dataframes_as_dataset(store, UUID, [{"one": ROWS}], partition_on="p")
+    publish_delta(UUID, store, always=True)
+    store_dataframes_as_dataset(store, UUID, [{"two": MORE}], partition_on="p", overwrite=True)
+
+
+def test_the_log_of_a_former_table_is_garbage(store):
+    replaced_by_another_table(store)
+    assert "delta-log" in [f.check for f in verify_dataset(UUID, store).findings if f.severity == "info"]
+    waits = garbage_collect_dataset(UUID, store).waiting
+    assert "log of a Delta table that is not published" in [e.why for e in waits if "/one/_delta_log/" in e.key]
+    assert log_keys(store, table="one") != []
+    collect(store)
+    assert store.list(f"{UUID}/one/", recursive=True).keys == []
+    assert versions(store, table="two") == {0: files(store)}
+    assert verify_dataset(UUID, store).findings == ()
+
+
+@pytest.mark.parametrize("verb", [publish_delta, unpublish_delta])
+def test_the_log_of_a_former_table_is_removed_by_later_publications(store, verb):
+    replaced_by_another_table(store)
+    verb(UUID, store)
+    assert log_keys(store, table="one") == []
+    assert bool(log_keys(store, table="two")) == (verb is publish_delta)
+
+
+def test_a_log_without_a_record_is_garbage(store):
+    stored(store)
+    publish_delta(UUID, store)
+    document = json.loads(store.get(f"{UUID}.by-dataset-metadata.json"))
+    del document["metadata"]["kartothek_cube.delta"]
+    store.put(f"{UUID}.by-dataset-metadata.json", json.dumps(document).encode())
+    forget(store)
+    collect(store)
+    assert log_keys(store) == []
 
 
 def test_a_copy_is_not_published_a_renamed_dataset_is(store):
