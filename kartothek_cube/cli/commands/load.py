@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from kartothek_cube.cube.cube import Cube
 
 F = TypeVar("F", bound=Callable[..., Any])
+Columns = Mapping[str, "pa.Schema"]
+Check = Callable[[Columns, dict[str, list[str]]], object]
 Write = Callable[[Iterator[dict[str, "pa.Table"]], dict[str, list[str]]], "Mapping[str, DatasetMetadata]"]
 
 _SUFFIXES = (".parquet", ".csv")
@@ -106,6 +108,7 @@ def build_command(
     """
     from kartothek_cube.cube.cube import Cube
     from kartothek_cube.cube.verbs.write import build_cube
+    from kartothek_cube.cube.write.stage import begin_datasets
 
     with working(session), loading(session) as store:
         columns = {"dimension_columns": _names(dimension), "partition_columns": _names(partition)}
@@ -116,7 +119,10 @@ def build_command(
     def write(rows: Iterator[dict[str, pa.Table]], partition_on: dict[str, list[str]]) -> Mapping[str, DatasetMetadata]:
         return build_cube(rows, cube, store, partition_on=partition_on)
 
-    perform(session, store, cube, sources, write, dry_run=dry_run, yes=yes)
+    def check(columns: Columns, partition_on: dict[str, list[str]]) -> object:
+        return begin_datasets(cube, store, columns, None, False, partition_on, None, "raise", extends=False)(columns)
+
+    perform(session, store, cube, sources, check, write, dry_run=dry_run, yes=yes)
 
 
 @cube_command("append", "monday.csv", "'2024-*.parquet' --dataset prices=prices.csv")
@@ -130,6 +136,7 @@ def append_command(session: Session, files: tuple[str, ...], named: tuple[str, .
     dataset.
     """
     from kartothek_cube.cube.verbs.write import append_to_cube
+    from kartothek_cube.cube.write.stage import begin_append
 
     if not (files or named):
         raise click.UsageError("Missing argument 'FILE...'.")
@@ -144,7 +151,10 @@ def append_command(session: Session, files: tuple[str, ...], named: tuple[str, .
     def write(rows: Iterator[dict[str, pa.Table]], _: dict[str, list[str]]) -> Mapping[str, DatasetMetadata]:
         return append_to_cube(rows, loaded.cube, loaded.store)
 
-    perform(session, loaded.store, loaded.cube, sources, write, dry_run=dry_run, yes=yes)
+    def check(columns: Columns, _: dict[str, list[str]]) -> object:
+        return begin_append(loaded.cube, loaded.store, None, None)(columns)
+
+    perform(session, loaded.store, loaded.cube, sources, check, write, dry_run=dry_run, yes=yes)
 
 
 @cube_command("extend", "prices prices.csv", "stock 'stock/*.parquet' --dry-run")
@@ -163,6 +173,7 @@ def extend_command(
     import pyarrow as pa
 
     from kartothek_cube.cube.verbs.write import extend_cube
+    from kartothek_cube.cube.write.stage import begin_datasets
 
     with working(session):
         loaded = load_cube(session)
@@ -174,7 +185,11 @@ def extend_command(
     def write(rows: Iterator[dict[str, pa.Table]], partition_on: dict[str, list[str]]) -> Mapping[str, DatasetMetadata]:
         return extend_cube(rows, loaded.cube, loaded.store, partition_on=partition_on)
 
-    perform(session, loaded.store, loaded.cube, sources, write, dry_run=dry_run, yes=yes)
+    def check(columns: Columns, partition_on: dict[str, list[str]]) -> object:
+        cube, store = loaded.cube, loaded.store
+        return begin_datasets(cube, store, columns, None, False, partition_on, None, "raise", extends=True)(columns)
+
+    perform(session, loaded.store, loaded.cube, sources, check, write, dry_run=dry_run, yes=yes)
 
 
 def _names(texts: Sequence[str]) -> list[str]:
@@ -482,14 +497,21 @@ def perform(
     store: Store,
     cube: Cube,
     sources: Mapping[str, Source],
+    check: Check,
     write: Write,
     *,
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Show what would be written, ask, write, and show what was written."""
+    """Check and show what would be written, ask, write, and show what was written."""
     import pyarrow as pa
 
+    from kartothek_cube.core.arrow.types import stored_schema
+
+    partition_on = {name: [c for c in cube.partition_columns if c in s.schema.names] for name, s in sources.items()}
+    with working(session):
+        # A plan that is shown is one that the call accepts, as far as columns tell it.
+        check({name: stored_schema(source.schema) for name, source in sources.items()}, partition_on)
     if dry_run:
         plan = {"dry_run": True, "datasets": {name: description_of(cube, source) for name, source in sources.items()}}
         show(session, plan, lambda: plan_lines(cube, sources))
@@ -499,7 +521,6 @@ def perform(
             echo(line)
     files = pluralize(sum(source.files for source in sources.values()), "file")
     confirm(f"Write {files} to cube {session.prefix}?", store, yes=yes)
-    partition_on = {name: [c for c in cube.partition_columns if c in s.schema.names] for name, s in sources.items()}
     rows = ({name: rows} for name, source in sources.items() for rows in source.tables())
     with working(session):
         try:
