@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from glob import glob
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
@@ -264,10 +265,21 @@ class Source:
                 f"is called {field.name}={text}: {one_line(error)}. Rename the folder."
             ) from error
 
+    def check(self) -> None:
+        """Refuse what `tables` would refuse, as far as types and folders tell it."""
+        import pyarrow as pa
+
+        for part, field in product(self.parts, self.schema):
+            if field.name in part.folders:
+                self.constant(part, field, 1)
+            elif part.suffix == ".csv" and field.name in part.schema.names and pa.types.is_nested(field.type):
+                raise Failure(
+                    f"Column {field.name} of {part.path} cannot be read as {field.type}, its type in dataset "
+                    f"{self.name}: CSV has no such values. Give it in Parquet."
+                )
+
     def _unreadable(self, part: File, error: pa.ArrowException) -> Failure:
         text = one_line(error)
-        if part.suffix != ".csv":
-            return Failure(f"Could not read {part.path} for dataset {self.name}: {text}. Nothing of it is visible.")
         at = re.search(r"In CSV column #(\d+): ?(.*)", text)
         if at is None:
             return Failure(f"Could not read {part.path} for dataset {self.name}: {text}. Nothing of it is visible.")
@@ -311,15 +323,15 @@ def source_of(name: str, paths: Sequence[str], known: pa.Schema | None) -> Sourc
     parts = [read_file(*file, types) for path in paths for file in files_in(path)]
     for part in parts:
         if part.suffix == ".parquet":
-            _add_types(name, part, types, () if known is None else known.names)
-    _add_found_types(name, parts, types)
+            add_types(name, part, types, () if known is None else known.names)
+    add_found_types(name, parts, types)
     columns = dict.fromkeys(column for part in parts for column in (*part.schema.names, *part.folders))
     source = Source(name, tuple(parts), pa.schema({column: types.get(column, pa.null()) for column in columns}))
-    _check_readable(source)
+    source.check()
     return source
 
 
-def _add_types(name: str, part: File, types: dict[str, pa.DataType], known: Collection[str]) -> None:
+def add_types(name: str, part: File, types: dict[str, pa.DataType], known: Collection[str]) -> None:
     """Widen types by those of a Parquet file: no value changes, so that families have to agree."""
     from kartothek_cube.core.arrow.types import common_type, stored_type
 
@@ -338,12 +350,12 @@ def _add_types(name: str, part: File, types: dict[str, pa.DataType], known: Coll
         types[field.name] = common
 
 
-def _add_found_types(name: str, parts: Sequence[File], types: dict[str, pa.DataType]) -> None:
+def add_found_types(name: str, parts: Sequence[File], types: dict[str, pa.DataType]) -> None:
     """Add the types that Arrow finds in CSV, and those of folders, for columns that have none."""
     import pyarrow as pa
 
     found: dict[str, pa.DataType] = {}
-    folders = _folder_types(parts)
+    folders = folder_types(parts)
     for part in parts:
         fields = [*(part.schema if part.suffix == ".csv" else ()), *(folders.field(c) for c in part.folders)]
         for field in (field for field in fields if field.name not in types):
@@ -359,40 +371,21 @@ def _add_found_types(name: str, parts: Sequence[File], types: dict[str, pa.DataT
     types |= found
 
 
-def _folder_types(parts: Sequence[File]) -> pa.Schema:
+def folder_types(parts: Sequence[File]) -> pa.Schema:
     """Whole numbers if their texts are those of the numbers, else texts: 01 stays 01."""
     import pyarrow as pa
 
-    texts: dict[str, set[str]] = {}
+    texts: dict[str, set[str]] = {column: set() for part in parts for column in part.folders}
     for part in parts:
         for column, text in part.folders.items():
-            texts.setdefault(column, set()).update(() if text is None else (text,))
+            texts[column].update(() if text is None else (text,))
+
+    def is_number(text: str) -> bool:
+        return bool(re.fullmatch("0|-?[1-9][0-9]{0,9}", text)) and -(2**31) <= int(text) < 2**31
+
     return pa.schema(
-        {
-            column: pa.int32() if values and all(map(_is_whole_number, values)) else pa.string()
-            for column, values in texts.items()
-        }
+        {c: pa.int32() if found and all(map(is_number, found)) else pa.string() for c, found in texts.items()}
     )
-
-
-def _is_whole_number(text: str) -> bool:
-    """Whether a text is that of a number of 32 bits, which loses nothing of it."""
-    return bool(re.fullmatch("0|-?[1-9][0-9]{0,9}", text)) and -(2**31) <= int(text) < 2**31
-
-
-def _check_readable(source: Source) -> None:
-    """Refuse what `Source.tables` would refuse, as far as types and folders tell it."""
-    import pyarrow as pa
-
-    for part in source.parts:
-        for field in source.schema:
-            if field.name in part.folders:
-                source.constant(part, field, 1)
-            elif part.suffix == ".csv" and field.name in part.schema.names and pa.types.is_nested(field.type):
-                raise Failure(
-                    f"Column {field.name} of {part.path} cannot be read as {field.type}, its type in dataset "
-                    f"{source.name}: CSV has no such values. Give it in Parquet."
-                )
 
 
 def files_in(path: str) -> Iterator[tuple[str, str]]:
@@ -428,7 +421,10 @@ def read_file(path: str, base: str, types: Mapping[str, pa.DataType]) -> File:
     import pyarrow as pa
 
     suffix = Path(path).suffix.lower()
-    folders = dict(_folders(path, base)) if base else {}
+    above = [part.partition("=") for part in Path(path).relative_to(base).parent.parts] if base else []
+    folders = {
+        unquote(column): None if text == _NULL else unquote(text) for column, sign, text in above if column and sign
+    }
     try:
         schema = opened_file(path, suffix, found=types).schema
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -440,13 +436,6 @@ def read_file(path: str, base: str, types: Mapping[str, pa.DataType]) -> File:
     if both:
         raise Failure(f"Column {both[0]} is both in {path} and in the name of its folder. Remove it from the file.")
     return File(path, suffix, folders, schema.remove_metadata())
-
-
-def _folders(path: str, base: str) -> Iterator[tuple[str, str | None]]:
-    for part in Path(path).relative_to(base).parent.parts:
-        column, sign, text = part.partition("=")
-        if sign and column:
-            yield unquote(column), None if text == _NULL else unquote(text)
 
 
 def opened_file(
