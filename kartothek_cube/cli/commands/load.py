@@ -269,17 +269,20 @@ class Source:
         """Refuse what `tables` would refuse, as far as types and folders tell it."""
         import pyarrow as pa
 
+        def unsupported(data_type: pa.DataType) -> bool:
+            return pa.types.is_nested(data_type) or pa.types.is_duration(data_type)
+
         for part, field in product(self.parts, self.schema):
             if field.name in part.folders:
                 self.constant(part, field, 1)
-            elif part.suffix == ".csv" and field.name in part.schema.names and pa.types.is_nested(field.type):
+            elif part.suffix == ".csv" and field.name in part.schema.names and unsupported(field.type):
                 raise Failure(
                     f"Column {field.name} of {part.path} cannot be read as {field.type}, its type in dataset "
                     f"{self.name}: CSV has no such values. Give it in Parquet."
                 )
 
     def _unreadable(self, part: File, error: pa.ArrowException) -> Failure:
-        text = one_line(error)
+        text = one_line(error).rstrip(".")
         at = re.search(r"In CSV column #(\d+): ?(.*)", text)
         if at is None:
             return Failure(f"Could not read {part.path} for dataset {self.name}: {text}. Nothing of it is visible.")
