@@ -9,12 +9,15 @@ In order:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from glob import glob
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote
 
 import click
 
@@ -31,7 +34,7 @@ from kartothek_cube.cli.context import (
 from kartothek_cube.cli.options import cube_command, dry_run, parts_of, yes
 from kartothek_cube.cli.output import bold, confirm, echo, show, table
 from kartothek_cube.core.arguments import did_you_mean, pluralize
-from kartothek_cube.errors import one_line
+from kartothek_cube.errors import Unsupported, one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,11 +45,15 @@ if TYPE_CHECKING:
     from kartothek_cube.cube.cube import Cube
 
 F = TypeVar("F", bound=Callable[..., Any])
+Columns = Mapping[str, "pa.Schema"]
+Check = Callable[[Columns, dict[str, list[str]]], object]
 Write = Callable[[Iterator[dict[str, "pa.Table"]], dict[str, list[str]]], "Mapping[str, DatasetMetadata]"]
 
-_SUFFIXES = {".parquet": "parquet", ".csv": "csv"}
-# Types of CSV are found in the first block of each file.
-_BLOCK = 16 * 2**20
+_SUFFIXES = (".parquet", ".csv")
+# Types of CSV are found in the first block of each file; rows come in smaller ones.
+_BLOCK, _BLOCK_OF_ROWS = 16 * 2**20, 4 * 2**20
+# The name of a folder whose rows have no value.
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def _files(*, required: bool) -> Callable[[F], F]:
@@ -102,6 +109,7 @@ def build_command(
     """
     from kartothek_cube.cube.cube import Cube
     from kartothek_cube.cube.verbs.write import build_cube
+    from kartothek_cube.cube.write.stage import begin_datasets
 
     with working(session), loading(session) as store:
         columns = {"dimension_columns": _names(dimension), "partition_columns": _names(partition)}
@@ -112,7 +120,10 @@ def build_command(
     def write(rows: Iterator[dict[str, pa.Table]], partition_on: dict[str, list[str]]) -> Mapping[str, DatasetMetadata]:
         return build_cube(rows, cube, store, partition_on=partition_on)
 
-    perform(session, store, cube, sources, write, dry_run=dry_run, yes=yes)
+    def check(columns: Columns, partition_on: dict[str, list[str]]) -> object:
+        return begin_datasets(cube, store, columns, None, False, partition_on, None, "raise", extends=False)(columns)
+
+    perform(session, store, cube, sources, check, write, dry_run=dry_run, yes=yes)
 
 
 @cube_command("append", "monday.csv", "'2024-*.parquet' --dataset prices=prices.csv")
@@ -126,6 +137,7 @@ def append_command(session: Session, files: tuple[str, ...], named: tuple[str, .
     dataset.
     """
     from kartothek_cube.cube.verbs.write import append_to_cube
+    from kartothek_cube.cube.write.stage import begin_append
 
     if not (files or named):
         raise click.UsageError("Missing argument 'FILE...'.")
@@ -140,7 +152,10 @@ def append_command(session: Session, files: tuple[str, ...], named: tuple[str, .
     def write(rows: Iterator[dict[str, pa.Table]], _: dict[str, list[str]]) -> Mapping[str, DatasetMetadata]:
         return append_to_cube(rows, loaded.cube, loaded.store)
 
-    perform(session, loaded.store, loaded.cube, sources, write, dry_run=dry_run, yes=yes)
+    def check(columns: Columns, _: dict[str, list[str]]) -> object:
+        return begin_append(loaded.cube, loaded.store, None, None)(columns)
+
+    perform(session, loaded.store, loaded.cube, sources, check, write, dry_run=dry_run, yes=yes)
 
 
 @cube_command("extend", "prices prices.csv", "stock 'stock/*.parquet' --dry-run")
@@ -159,6 +174,7 @@ def extend_command(
     import pyarrow as pa
 
     from kartothek_cube.cube.verbs.write import extend_cube
+    from kartothek_cube.cube.write.stage import begin_datasets
 
     with working(session):
         loaded = load_cube(session)
@@ -170,7 +186,11 @@ def extend_command(
     def write(rows: Iterator[dict[str, pa.Table]], partition_on: dict[str, list[str]]) -> Mapping[str, DatasetMetadata]:
         return extend_cube(rows, loaded.cube, loaded.store, partition_on=partition_on)
 
-    perform(session, loaded.store, loaded.cube, sources, write, dry_run=dry_run, yes=yes)
+    def check(columns: Columns, partition_on: dict[str, list[str]]) -> object:
+        cube, store = loaded.cube, loaded.store
+        return begin_datasets(cube, store, columns, None, False, partition_on, None, "raise", extends=True)(columns)
+
+    perform(session, loaded.store, loaded.cube, sources, check, write, dry_run=dry_run, yes=yes)
 
 
 def _names(texts: Sequence[str]) -> list[str]:
@@ -181,16 +201,37 @@ def _names(texts: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """The rows of one dataset: what Arrow reads, in which order, and in which types."""
+class File:
+    """A file: its own columns, and the texts of its folders that are called column=value."""
 
-    parts: tuple[FileSystemDataset, ...]
+    path: str
+    suffix: str
+    folders: Mapping[str, str | None]
+    schema: pa.Schema
+
+    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows; CSV has the types of the dataset, Parquet its own."""
+        import pyarrow as pa
+
+        own = self.schema
+        if self.suffix == ".csv":
+            own = pa.schema([schema.field(column) for column in own.names])
+        # Few batches at once: memory does not grow with rows.
+        yield from opened_file(self.path, self.suffix, own).to_batches(batch_readahead=2, fragment_readahead=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The rows of one dataset: its files in order, and the type of each column."""
+
+    name: str
+    parts: tuple[File, ...]
     schema: pa.Schema
 
     @property
     def files(self) -> int:
         """The number of files."""
-        return sum(len(part.files) for part in self.parts)
+        return len(self.parts)
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows piece by piece; the first piece has none, for files without rows."""
@@ -198,13 +239,58 @@ class Source:
 
         yield self.schema.empty_table()
         for part in self.parts:
-            for batch in part.to_batches():
-                if batch.num_rows:
-                    rows = pa.Table.from_batches([batch])
-                    missing_columns = [f for f in self.schema if f.name not in rows.column_names]
-                    for field in missing_columns:
-                        rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-                    yield rows.select(self.schema.names).cast(self.schema)
+            added = [f for f in self.schema if f.name not in part.schema.names]
+            try:
+                for batch in part.batches(self.schema):
+                    if batch.num_rows:
+                        rows = pa.Table.from_batches([batch])
+                        for field in added:
+                            rows = rows.append_column(field, self.constant(part, field, rows.num_rows))
+                        yield rows.select(self.schema.names)
+            except pa.ArrowException as error:
+                raise self._unreadable(part, error) from error
+
+    def constant(self, part: File, field: pa.Field, count: int) -> pa.Array:
+        """A column that a file lacks: the text of its folder, else nulls."""
+        import pyarrow as pa
+
+        text = part.folders.get(field.name)
+        if text is None:
+            return pa.nulls(count, field.type)
+        try:
+            return pa.repeat(pa.array([text]).cast(field.type)[0], count)
+        except pa.ArrowException as error:
+            raise Failure(
+                f"Column {field.name} of dataset {self.name} is {field.type}, but the folder of {part.path} "
+                f"is called {field.name}={text}: {one_line(error)}. Rename the folder."
+            ) from error
+
+    def check(self) -> None:
+        """Refuse what `tables` would refuse, as far as types and folders tell it."""
+        import pyarrow as pa
+
+        def unsupported(data_type: pa.DataType) -> bool:
+            return pa.types.is_nested(data_type) or pa.types.is_duration(data_type)
+
+        for part, field in product(self.parts, self.schema):
+            if field.name in part.folders:
+                self.constant(part, field, 1)
+            elif part.suffix == ".csv" and field.name in part.schema.names and unsupported(field.type):
+                raise Failure(
+                    f"Column {field.name} of {part.path} cannot be read as {field.type}, its type in dataset "
+                    f"{self.name}: CSV has no such values. Give it in Parquet."
+                )
+
+    def _unreadable(self, part: File, error: pa.ArrowException) -> Failure:
+        text = one_line(error).rstrip(".")
+        at = re.search(r"In CSV column #(\d+): ?(.*)", text)
+        if at is None:
+            return Failure(f"Could not read {part.path} for dataset {self.name}: {text}. Nothing of it is visible.")
+        field = self.schema.field(part.schema.names[int(at[1])])
+        return Failure(
+            f"Column {field.name} of {part.path} cannot be read as {field.type}, its type in dataset {self.name}: "
+            f"{at[2]}. Correct the file, or give it in Parquet. Nothing of it is visible."
+        )
 
 
 def read_sources(
@@ -235,27 +321,78 @@ def source_of(name: str, paths: Sequence[str], known: pa.Schema | None) -> Sourc
     """The files of one dataset; errors as of `read_sources`."""
     import pyarrow as pa
 
-    parts = [part for path in paths for part in datasets_in(path, known)]
-    schemas = [_plain(part.schema) for part in parts]
-    try:
-        schema = pa.unify_schemas(schemas, promote_options="permissive")
-        if known is not None:
-            schema = pa.schema([known.field(f.name) if f.name in known.names else f for f in schema])
-    except pa.ArrowException as error:
-        raise Failure(f"The files of dataset {name} do not have the same types: {one_line(error)}") from error
-    return Source(tuple(parts), schema)
+    # A column without values has no type yet: its first values give it one.
+    types = {} if known is None else {f.name: f.type for f in known if not pa.types.is_null(f.type)}
+    parts = [read_file(*file, types) for path in paths for file in files_in(path)]
+    for part in parts:
+        if part.suffix == ".parquet":
+            add_types(name, part, types, () if known is None else known.names)
+    add_found_types(name, parts, types)
+    columns = dict.fromkeys(column for part in parts for column in (*part.schema.names, *part.folders))
+    source = Source(name, tuple(parts), pa.schema({column: types.get(column, pa.null()) for column in columns}))
+    source.check()
+    return source
 
 
-def _plain(schema: pa.Schema) -> pa.Schema:
-    """The schema without metadata of files, and without dictionaries of folder names."""
+def add_types(name: str, part: File, types: dict[str, pa.DataType], known: Collection[str]) -> None:
+    """Widen types by those of a Parquet file: no value changes, so that families have to agree."""
+    from kartothek_cube.core.arrow.types import common_type, stored_type
+
+    for field in part.schema:
+        try:
+            stored = stored_type(field.type)
+        except Unsupported as error:
+            raise Failure(f"Column {field.name} of {part.path}, for dataset {name}: {one_line(error)}") from error
+        present = types.get(field.name, stored)
+        common = common_type(present, stored)
+        if common is None:
+            where = f"in dataset {name}" if field.name in known else f"in other files of dataset {name}"
+            raise Failure(
+                f"Column {field.name} of {part.path} is {stored}, but {present} {where}. Cast it to {present} first."
+            )
+        types[field.name] = common
+
+
+def add_found_types(name: str, parts: Sequence[File], types: dict[str, pa.DataType]) -> None:
+    """Add the types that Arrow finds in CSV, and those of folders, for columns that have none."""
     import pyarrow as pa
 
-    types = {f.name: f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema}
-    return pa.schema(types)
+    found: dict[str, pa.DataType] = {}
+    folders = folder_types(parts)
+    for part in parts:
+        fields = [*(part.schema if part.suffix == ".csv" else ()), *(folders.field(c) for c in part.folders)]
+        for field in (field for field in fields if field.name not in types):
+            before = found.get(field.name, field.type)
+            try:
+                both = [pa.schema({field.name: one}) for one in (before, field.type)]
+                found[field.name] = pa.unify_schemas(both, promote_options="permissive").field(0).type
+            except pa.ArrowException as error:
+                raise Failure(
+                    f"The files of dataset {name} do not have the same types: column {field.name} of {part.path} "
+                    f"is {field.type}, but {before} in other files. Correct the files, or give them in Parquet."
+                ) from error
+    types |= found
 
 
-def datasets_in(path: str, known: pa.Schema | None) -> Iterator[FileSystemDataset]:
-    """What a file, a folder or a glob has: one dataset for each format."""
+def folder_types(parts: Sequence[File]) -> pa.Schema:
+    """Whole numbers if their texts are those of the numbers, else texts: 01 stays 01."""
+    import pyarrow as pa
+
+    texts: dict[str, set[str]] = {column: set() for part in parts for column in part.folders}
+    for part in parts:
+        for column, text in part.folders.items():
+            texts[column].update(() if text is None else (text,))
+
+    def is_number(text: str) -> bool:
+        return bool(re.fullmatch("0|-?[1-9][0-9]{0,9}", text)) and -(2**31) <= int(text) < 2**31
+
+    return pa.schema(
+        {c: pa.int32() if found and all(map(is_number, found)) else pa.string() for c, found in texts.items()}
+    )
+
+
+def files_in(path: str) -> Iterator[tuple[str, str]]:
+    """What a file, a folder or a glob has: each file, with the folder below which it was found."""
     found, base = [path], ""
     if Path(path).is_dir():
         base = path
@@ -274,10 +411,7 @@ def datasets_in(path: str, known: pa.Schema | None) -> Iterator[FileSystemDatase
             raise Failure(f"A file ends in .parquet or .csv, not {file}.")
         if not Path(file).exists():
             raise Failure(f"There is no file {file}.")
-    for suffix, name in _SUFFIXES.items():
-        files = [file for file in found if Path(file).suffix.lower() == suffix]
-        if files:
-            yield opened_files(files, name, base, known)
+        yield file, base
 
 
 def _is_hidden(path: Path, base: str) -> bool:
@@ -285,34 +419,58 @@ def _is_hidden(path: Path, base: str) -> bool:
     return any(part.startswith(("_", ".")) for part in path.relative_to(base).parts)
 
 
-def opened_files(files: Sequence[str], name: str, base: str, known: pa.Schema | None) -> FileSystemDataset:
-    """Files of one format; below ``base``, if there is one, folders are called column=value."""
+def read_file(path: str, base: str, types: Mapping[str, pa.DataType]) -> File:
+    """The columns of a file; below ``base``, if there is one, folders are called column=value."""
+    import pyarrow as pa
+
+    suffix = Path(path).suffix.lower()
+    above = [part.partition("=") for part in Path(path).relative_to(base).parent.parts] if base else []
+    folders = {
+        unquote(column): None if text == _NULL else unquote(text) for column, sign, text in above if column and sign
+    }
+    try:
+        schema = opened_file(path, suffix, found=types).schema
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Failure(f"Could not read {path}: {one_line(error)}") from error
+    twice = [column for column in schema.names if schema.names.count(column) > 1]
+    if twice:
+        raise Failure(f"{path} has several columns {twice[0]}. Rename all but one.")
+    both = [column for column in schema.names if column in folders]
+    if both:
+        raise Failure(f"Column {both[0]} is both in {path} and in the name of its folder. Remove it from the file.")
+    return File(path, suffix, folders, schema.remove_metadata())
+
+
+def opened_file(
+    path: str, suffix: str, schema: pa.Schema | None = None, *, found: Mapping[str, pa.DataType] | None = None
+) -> FileSystemDataset:
+    """A file in a schema; without one, columns of CSV get the types that Arrow finds.
+
+    Columns in ``found`` have a type already, so that none is looked for.
+    """
     import pyarrow as pa
     from pyarrow import csv, fs
     from pyarrow import dataset as ds
 
     file_format: FileFormat = ds.ParquetFileFormat()
-    if name == "csv":
+    if suffix == ".csv":
         # As `query --output` writes them: a text in quotes is no null, and `NA` is a text.
         convert = csv.ConvertOptions(
-            column_types={} if known is None else {f.name: f.type for f in known},
+            column_types=dict.fromkeys(found or (), pa.string()),
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         )
-        read = csv.ReadOptions(block_size=_BLOCK)
-        file_format = ds.CsvFileFormat(read_options=read, convert_options=convert)
+        read = csv.ReadOptions(block_size=_BLOCK if schema is None else _BLOCK_OF_ROWS)
+        parse = csv.ParseOptions(newlines_in_values=True)
+        file_format = ds.CsvFileFormat(
+            read_options=read,
+            convert_options=convert,
+            parse_options=parse,  # type: ignore[call-arg]
+        )
     options = ds.FileSystemFactoryOptions()
-    if base:
-        options.partitioning_factory = ds.HivePartitioning.discover()
-        options.partition_base_dir = base
-    try:
-        factory = ds.FileSystemDatasetFactory(fs.LocalFileSystem(), list(files), file_format, options)
-        return factory.finish(pa.unify_schemas(factory.inspect_schemas(), promote_options="permissive"))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise Failure(
-            f"Could not read {files[0] if len(files) == 1 else base or files[0]}: {one_line(error)}"
-        ) from error
+    factory = ds.FileSystemDatasetFactory(fs.LocalFileSystem(), [path], file_format, options)
+    return factory.finish(schema or factory.inspect_schemas()[0])  # type: ignore[attr-defined]
 
 
 # --- what is shown --------------------------------------------------------------------------------
@@ -331,14 +489,21 @@ def perform(
     store: Store,
     cube: Cube,
     sources: Mapping[str, Source],
+    check: Check,
     write: Write,
     *,
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Show what would be written, ask, write, and show what was written."""
+    """Check and show what would be written, ask, write, and show what was written."""
     import pyarrow as pa
 
+    from kartothek_cube.core.arrow.types import stored_schema
+
+    partition_on = {name: [c for c in cube.partition_columns if c in s.schema.names] for name, s in sources.items()}
+    with working(session):
+        # A plan that is shown is one that the call accepts, as far as columns tell it.
+        check({name: stored_schema(source.schema) for name, source in sources.items()}, partition_on)
     if dry_run:
         plan = {"dry_run": True, "datasets": {name: description_of(cube, source) for name, source in sources.items()}}
         show(session, plan, lambda: plan_lines(cube, sources))
@@ -348,7 +513,6 @@ def perform(
             echo(line)
     files = pluralize(sum(source.files for source in sources.values()), "file")
     confirm(f"Write {files} to cube {session.prefix}?", store, yes=yes)
-    partition_on = {name: [c for c in cube.partition_columns if c in s.schema.names] for name, s in sources.items()}
     rows = ({name: rows} for name, source in sources.items() for rows in source.tables())
     with working(session):
         try:

@@ -169,3 +169,141 @@ def test_values_that_do_not_fit_their_column_are_an_error_and_nothing_is_visible
     assert "nine" in ran.err
     assert rows(files) == before
     assert "It has" not in run("new", "append", "sales.csv", "--dataset", "other=sales.csv").out
+
+
+# --- keys and values stay what they are -----------------------------------------------------------
+
+
+def build(run, table, *options):
+    pq.write_table(table, "built.parquet")
+    assert run("new", "build", "built.parquet", *(options or BUILD)).code == 0
+
+
+def hive(folder, name, table, end="parquet"):
+    (folder / name).mkdir(parents=True)
+    (csv.write_csv if end == "csv" else pq.write_table)(table, folder / name / f"1.{end}")
+
+
+@pytest.mark.parametrize("end", ["csv", "parquet"])
+def test_texts_of_folders_are_read_in_the_types_of_the_dataset(run, files, end):
+    build(run, pa.table({"x": ["a"], "p": ["01a"], "v1": [1]}))
+    for name in ("h/p=01/x=007", "h/p=2/x=8"):
+        hive(files.parent, name, pa.table({"v1": [2]}), end)
+    assert run("new", "append", "h").code == 0
+    assert [(row["p"], row["x"]) for row in rows(files)] == [("01", "007"), ("2", "8"), ("01a", "a")]
+    hive(files.parent, "e/x=007", pa.table({"p": ["01"], "v2": [3]}), end)
+    assert run("new", "extend", "other", "e").code == 0
+    assert [row["v2"] for row in rows(files)] == [3, None, None]
+
+
+def test_a_folder_that_is_no_date_is_refused(run, files):
+    build(run, pa.table({"x": [1], "p": [dt.date(2024, 1, 1)], "v1": [1]}))
+    hive(files.parent, "h/p=2024-01-02", pa.table({"x": [2], "v1": [2]}))
+    assert run("new", "append", "h").code == 0
+    hive(files.parent, "h/p=20240103", pa.table({"x": [3], "v1": [2]}))
+    ran = run("new", "append", "h", "--dry-run")
+    assert ran.code == 2
+    assert "Column p of dataset seed is date32[day], but the folder of h/p=20240103/1.parquet is" in ran.err
+    assert [row["p"].day for row in rows(files)] == [1, 2]
+
+
+@pytest.mark.parametrize(("texts", "kept"), [(("01", "2"), ["01", "2"]), (("-1", "20"), [-1, 20]), (("-0",), ["-0"])])
+def test_a_folder_is_a_number_only_if_nothing_is_lost(run, files, texts, kept):
+    for n, text in enumerate(texts):
+        hive(files.parent, f"h/p={text}", pa.table({"x": [n], "v1": [1]}), ("csv", "parquet")[n])
+    assert run("new", "build", "h", *BUILD).code == 0
+    assert [row["p"] for row in rows(files)] == kept
+
+
+def test_a_column_in_file_and_folder_is_refused(run, files):
+    hive(files.parent, "h/p=a", pa.table({"x": [1], "p": ["b"], "v1": [1]}), "csv")
+    ran = run("new", "build", "h", *BUILD)
+    assert (ran.code, "Column p is both in h/p=a/1.csv and in the name of its folder." in ran.err) == (2, True)
+
+
+MOMENT = dt.datetime(2024, 7, 1, 10)
+CHANGED = [
+    (pa.array([True]), pa.array([5])),
+    (pa.array([1]), pa.array(["10"])),
+    (pa.array(["a"]), pa.array([1.5])),
+    (pa.array([1.5]), pa.array([1], pa.decimal128(20, 18))),
+    (pa.array([MOMENT], pa.timestamp("us", "Europe/Berlin")), pa.array([MOMENT], pa.timestamp("us"))),
+    (pa.array([MOMENT], pa.timestamp("us")), pa.array([MOMENT], pa.timestamp("us", "Europe/Berlin"))),
+]
+
+
+@pytest.mark.parametrize("option", [(), ("--dry-run",)])
+@pytest.mark.parametrize(("present", "given"), CHANGED)
+def test_values_of_parquet_are_never_changed(run, files, present, given, option):
+    build(run, pa.table({"x": [1], "p": ["a"], "v1": present}))
+    before = contents(str(files))
+    pq.write_table(pa.table({"x": [2], "p": ["a"], "v1": given}), "more.parquet")
+    ran = run("new", "append", "more.parquet", *option)
+    assert ran.code == 2
+    stored = f"Column v1 of more.parquet is {given.type}, but {present.type} in dataset seed. Cast it to {present.type}"
+    assert stored in ran.err
+    assert contents(str(files)) == before
+
+
+def test_columns_widen_within_their_family(run, files):
+    build(run, pa.table({"x": [1], "p": ["a"], "v1": pa.array([0.5], pa.float32()), "v2": pa.array([1], pa.int8())}))
+    categories = pa.array(["a"]).dictionary_encode()
+    pq.write_table(pa.table({"x": [2], "p": categories, "v1": [0.1234567890123], "v2": [300]}), "more.parquet")
+    assert run("new", "append", "more.parquet").code == 0
+    assert [(row["v1"], row["v2"]) for row in rows(files)] == [(0.5, 1), (0.1234567890123, 300)]
+
+
+@pytest.mark.parametrize("end", ["csv", "parquet"])
+def test_a_column_without_values_takes_the_type_of_the_first(run, files, end):
+    build(run, pa.table({"x": [1], "p": ["a"], "v1": pa.nulls(1)}))
+    hive(files.parent, "more", pa.table({"x": [2], "p": ["a"], "v1": ["abc"]}), end)
+    assert run("new", "append", "more").code == 0
+    assert [row["v1"] for row in rows(files)] == [None, "abc"]
+
+
+def test_every_file_of_a_folder_gives_its_columns_and_types(run, files):
+    for n, value in enumerate((1, 1.5)):
+        hive(files.parent, f"h/{n}", pa.table({"x": [n], "p": ["a"], "v1": [value], f"v{n + 2}": ["a"]}), "csv")
+    assert run("new", "build", "h", *BUILD).code == 0
+    assert [(row["v1"], row["v2"], row["v3"]) for row in rows(files)] == [(1.0, "a", None), (1.5, None, "a")]
+
+
+def test_ends_of_lines_in_quotes_are_those_of_texts(run, files, monkeypatch):
+    monkeypatch.setattr("kartothek_cube.cli.commands.load._BLOCK_OF_ROWS", 100)
+    many = pa.table({"x": range(50), "p": ["a"] * 50, "v1": ["a\n\nb,c"] * 50})
+    csv.write_csv(many, "many.csv")
+    assert run("new", "build", "many.csv", *BUILD).code == 0
+    assert {row["v1"] for row in rows(files)} == {"a\n\nb,c"}
+    assert len(rows(files)) == 50
+
+
+def test_a_dry_run_refuses_what_the_call_refuses(run, files):
+    calls = [("build", "sales.csv", *BUILD), ("extend", "other", "lacking.csv"), ("extend", "seed", "prices.csv")]
+    calls += [("extend", "other", "sales.csv"), ("append", "prices.csv")]
+    csv.write_csv(pa.table({"p": ["a"], "v4": [1]}), "lacking.csv")
+    build(run, SALES)
+    before = contents(str(files))
+    for call in calls:
+        tried, ran = run("new", *call, "--dry-run"), run("new", *call)
+        assert (tried.code, tried.err) == (ran.code, ran.err)
+        assert ran.code == 2
+        assert contents(str(files)) == before
+
+
+@pytest.mark.parametrize(("value", "shown"), [([1], "list<"), (dt.timedelta(1), "duration[ns]")])
+def test_what_csv_cannot_say_is_refused_with_a_way_out(run, files, value, shown):
+    build(run, pa.table({"x": [1], "p": ["a"], "v1": [value], "v2": [1]}))
+    csv.write_csv(pa.table({"x": [2], "p": ["a"], "v1": ["1"], "v2": [1]}), "more.csv")
+    ran = run("new", "append", "more.csv")
+    assert f"Column v1 of more.csv cannot be read as {shown}" in ran.err
+    assert "Give it in Parquet." in ran.err
+
+
+def test_values_that_do_not_fit_are_named_with_file_column_and_type(run, files):
+    build(run, pa.table({"x": [1], "p": ["a"], "v1": [1]}))
+    csv.write_csv(pa.table({"p": ["a"], "v1": ["many"], "x": [2]}), "more.csv")
+    ran = run("new", "append", "more.csv")
+    assert ran.code == 2
+    assert "Column v1 of more.csv cannot be read as int64, its type in dataset seed: " in ran.err
+    assert "'many'" in ran.err
+    assert "Correct the file, or give it in Parquet." in ran.err
