@@ -2,7 +2,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyarrow import RecordBatch, Schema
-from pyarrow.csv import ConvertOptions, ReadOptions
+from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions
 
 class Dataset:
     @property
@@ -15,7 +15,9 @@ class ParquetFileFormat(FileFormat):
     def __init__(self) -> None: ...
 
 class CsvFileFormat(FileFormat):
-    def __init__(self, *, read_options: ReadOptions, convert_options: ConvertOptions) -> None: ...
+    def __init__(
+        self, *, parse_options: ParseOptions = ..., read_options: ReadOptions, convert_options: ConvertOptions
+    ) -> None: ...
 
 class PartitioningFactory: ...
 
@@ -36,5 +38,5 @@ class FileSystemDatasetFactory:
     def __init__(
         self, filesystem: Any, paths: Sequence[str], file_format: FileFormat, options: FileSystemFactoryOptions
     ) -> None: ...
-    def inspect(self, *, promote_options: str, fragments: int) -> Schema: ...
+    def inspect_schemas(self) -> list[Schema]: ...
     def finish(self, schema: Schema) -> FileSystemDataset: ...

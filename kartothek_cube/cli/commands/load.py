@@ -466,11 +466,11 @@ def opened_file(
         file_format = ds.CsvFileFormat(
             read_options=read,
             convert_options=convert,
-            parse_options=parse,  # type: ignore[call-arg]
+            parse_options=parse,
         )
     options = ds.FileSystemFactoryOptions()
     factory = ds.FileSystemDatasetFactory(fs.LocalFileSystem(), [path], file_format, options)
-    return factory.finish(schema or factory.inspect_schemas()[0])  # type: ignore[attr-defined]
+    return factory.finish(schema or factory.inspect_schemas()[0])
 
 
 # --- what is shown --------------------------------------------------------------------------------
