@@ -15,9 +15,9 @@ def _cluster():
     from distributed import Client, LocalCluster
 
     with (
-        warnings.catch_warnings(),
+        warnings.catch_warnings(action="ignore"),
         LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
         ) as found,
         Client(found, set_as_default=False) as client,
     ):

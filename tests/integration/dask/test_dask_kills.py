@@ -80,9 +80,9 @@ def _mortal_cluster():
 
     with (
         dask.config.set({"distributed.comm.timeouts.connect": "3s", "distributed.comm.retry.count": 0}),
-        warnings.catch_warnings(),
+        warnings.catch_warnings(action="ignore"),
         LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
         ) as found,
         Client(found, set_as_default=False) as client,
     ):
