@@ -328,6 +328,10 @@ class ParquetReadError(CorruptData, OSError):
     True
     """
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # dask makes errors by `__new__` of the first base otherwise, which no `OSError` allows.
+        return type(self), self.args
+
 
 class DataFrameSerializer(ABC):
     """Base class of serializers: one frame to one file, and back.

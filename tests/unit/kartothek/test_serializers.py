@@ -687,3 +687,9 @@ def test_dates_and_moments(values, op, value, loose, strict):
 def test_columns_of_mixed_types_are_not_compared(values):
     with pytest.raises(InvalidType, match="'x' has no single type"):
         filter_df_from_predicates(pd.DataFrame({"x": pd.Series(values, dtype=object)}), [[("x", "==", 1)]])
+
+
+def test_a_damaged_file_is_the_same_error_in_dask():
+    """Its processes make errors without `__init__`, unless these say how they are made."""
+    func, args, *rest = ParquetReadError("The file 'f.parquet' cannot be read: no footer").__reduce__()
+    assert (func, args, rest) == (ParquetReadError, ("The file 'f.parquet' cannot be read: no footer",), [])
