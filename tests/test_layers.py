@@ -270,6 +270,14 @@ def test_all_verbs_together_load_no_heavy_library():
     assert modules_after(f"{statement}; import kartothek_cube.spark") & WITHOUT == set()
 
 
+@pytest.mark.parametrize("room", ["core", "cube", "api", "spark", "dask", "plateau"])
+def test_no_room_needs_a_library_of_another_extra(room):
+    for library in {"spark": ["pyspark"], "dask": ["dask", "distributed"], "plateau": ["dask"]}.get(room, []):
+        pytest.importorskip(library, reason=f"not installed: {library}")
+    names = [name for name in MODULES if name.startswith(f"kartothek_cube.{room}.")]
+    assert modules_after(f"import {', '.join(names)}") & {"duckdb", "polars", "daft", "prompt_toolkit"} == set()
+
+
 def test_a_verb_that_reads_a_dataset_loads_nothing_that_others_need():
     loaded = modules_after("from kartothek_cube.api.dataset import read_table_arrow")
     assert loaded & (WITHOUT | UNUSED_BY_READS | {"kartothek_cube.core.expressions.conditions"}) == set()

@@ -6,15 +6,18 @@ In order:
 
 - tables
 - finding cubes and datasets by name
+- what came between two states, as rows and as counts
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -23,9 +26,11 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import converter_str_tupleset, did_you_mean, join_names
+from kartothek_cube.core.arrow.difference import CHANGE_TYPE, changes_schema
+from kartothek_cube.core.dataset.history import read_dataset_changes
 from kartothek_cube.core.dataset.maintain import list_datasets
 from kartothek_cube.core.dataset.read import ScanPlan
-from kartothek_cube.core.display import predicates_text
+from kartothek_cube.core.display import KINDS, predicates_text
 from kartothek_cube.core.expressions.conditions import conditions_of
 from kartothek_cube.core.expressions.filters import is_alike
 from kartothek_cube.core.expressions.predicates import Clause, columns_of
@@ -36,20 +41,28 @@ from kartothek_cube.core.runtime.executor import READ_FILES, map_in_threads
 from kartothek_cube.core.runtime.options import Options
 from kartothek_cube.core.runtime.telemetry import AnyOperation, name_dataset, operation
 from kartothek_cube.core.scan.execute import stream_tables, stream_together
-from kartothek_cube.core.scan.plan import ScanTask, check_table, make_file_plan
+from kartothek_cube.core.scan.plan import (
+    ScanTask,
+    check_change_type,
+    check_since,
+    check_table,
+    make_file_plan,
+    without_files,
+)
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.snapshots.statistics import extents_of_files
-from kartothek_cube.core.snapshots.time_travel import check_as_of, load_snapshot_as_of, snapshot_at
+from kartothek_cube.core.snapshots.time_travel import check_as_of, load_snapshot_as_of, snapshot_at, snapshots_between
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.consistent_read import infos_of
-from kartothek_cube.cube.cube import Cube, get_payload_subset, prefix_of, require_cube
-from kartothek_cube.cube.execute.run import count_planned, iter_groups
-from kartothek_cube.cube.members import prefixes_of, read_members, require_members, seeds_of, valid_cube
+from kartothek_cube.cube.cube import Cube, get_payload_subset, prefix_of, require_cube, visible_columns
+from kartothek_cube.cube.execute.run import count_planned, iter_changes, iter_dataset_changes, iter_groups
+from kartothek_cube.cube.members import load_states, prefixes_of, read_members, require_members, seeds_of, valid_cube
 from kartothek_cube.cube.query.intention import QueryArguments, make_intention
-from kartothek_cube.cube.query.plan import QueryPlan
-from kartothek_cube.cube.query.planning import load_members_of, plan_members
-from kartothek_cube.errors import DatasetNotFound
-from kartothek_cube.typing import AsOf, Columns, IntoDatasets
+from kartothek_cube.cube.query.plan import QueryPlan, with_types_of
+from kartothek_cube.cube.query.planning import load_members_of, plan_members, plan_states
+from kartothek_cube.cube.verbs.describe import describe_cube_changes
+from kartothek_cube.errors import DatasetNotFound, InvalidInput
+from kartothek_cube.typing import AsOf, Columns, CubeState, IntoDatasets
 
 # Rows of about so many bytes go to an engine at once.
 _MERGED_BYTES = 4 * 2**20
@@ -490,3 +503,124 @@ def list_tables(store: Store) -> list[str]:
     """Prefixes of the cubes and uuids of the datasets in a store; one listing."""
     uuids = list_datasets(store)
     return sorted({*prefixes_of(uuids), *uuids})
+
+
+# --- what came between two states -----------------------------------------------------------------
+
+
+COUNTS = pa.schema([("dataset", pa.string()), *((kind, pa.int64()) for kind in KINDS)])
+"""The columns of counts."""
+
+
+FUNCTIONS = ("kartothek_changes", "kartothek_change_counts")
+"""The table functions of SQL, for the rows and for counts of them."""
+
+_DIFFERENCE_VERB = "connect"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What changed between two states, which are pinned.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        The column ``_change_type``, and those of the rows.
+    tables : Callable
+        Starts a new stream of the rows.
+    counts : Callable
+        Counts the rows by dataset, in the columns `COUNTS`. ``updated`` is null without keys.
+    until : str, datetime or mapping, optional
+        The later state.
+    """
+
+    schema: pa.Schema
+    tables: Callable[[], Iterator[pa.Table]]
+    counts: Callable[[], pa.Table]
+    until: CubeState | None
+
+
+def check_no_key(name: str, on: Columns) -> None:
+    """Raise if the cells of a cube should have another key."""
+    if on is not None:
+        raise InvalidInput(f"{name!r} is a cube, whose cells are the keys: on is for datasets.")
+
+
+def cube_difference(arguments: QueryArguments, since: CubeState, store: Store, options: Options) -> Difference:
+    """Pin two states of a query."""
+    prefix = arguments.cube.uuid_prefix
+    before, after = plan_states(arguments, since, store)
+    check_change_type(after.plan.schema.names, f"Cube {prefix!r}")
+    until = after.plan.commits
+
+    def tables() -> Iterator[pa.Table]:
+        with operation(_DIFFERENCE_VERB, options, cube=prefix) as op:
+            return op.lasting(iter_changes(before, after, store))
+
+    def counts() -> pa.Table:
+        with operation(_DIFFERENCE_VERB, options, cube=prefix):
+            return describe_cube_changes(arguments.cube, store, since, until, rows=0).counts
+
+    return Difference(changes_schema(after.plan.schema), tables, counts, until)
+
+
+def member_difference(
+    cube: Cube, dataset: str, since: CubeState, until: CubeState | None, store: Store, options: Options
+) -> Difference:
+    """Pin two states of the cells of one dataset of a cube.
+
+    Raises
+    ------
+    DatasetNotFound
+        If the cube has no such dataset.
+    """
+    context = f"Dataset {dataset!r} of cube {cube.uuid_prefix!r}"
+    then, now = load_states(cube, store, None, since, until)
+    if dataset not in now:
+        raise DatasetNotFound(
+            f"Cube {cube.uuid_prefix!r} has no dataset {dataset!r}. It has: {join_names(now)}."
+            f"{did_you_mean([dataset], now)}"
+        )
+    after = with_types_of(now, then)[dataset]
+    before = then.get(dataset) or without_files(after)
+    names = visible_columns(after.schema.names)
+    check_change_type(names, context)
+    schema = changes_schema(pa.schema([(name, after.schema.field(name).type) for name in names]))
+
+    def tables() -> Iterator[pa.Table]:
+        with operation(_DIFFERENCE_VERB, options, cube=cube.uuid_prefix) as op:
+            found = iter_dataset_changes(cube, before, after, store)
+            return op.lasting(part for each in found for part in (each.updates(schema), each.others(schema)))
+
+    pinned = {i: snapshot.commit for i, snapshot in now.items()}
+    return Difference(schema, tables, partial(_counted, dataset, tables, True), pinned)
+
+
+def dataset_difference(
+    snapshot: Snapshot, since: CubeState, until: CubeState | None, on: Columns, store: Store, options: Options
+) -> Difference:
+    """Pin two states of a dataset."""
+    end = check_as_of(until, "until")
+    pinned = snapshots_between(store, snapshot, check_since(since), end)
+    table = SINGLE_TABLE if SINGLE_TABLE in pinned.after.tables else pinned.after.tables[0]
+    first, last = pinned.before.commit or check_since(since), pinned.after.commit or end
+
+    def reader() -> pa.RecordBatchReader:
+        return read_dataset_changes(snapshot.uuid, store, first, last, on=on, table=table)
+
+    def tables() -> Iterator[pa.Table]:
+        with operation(_DIFFERENCE_VERB, options) as op:
+            return op.lasting(pa.Table.from_batches([batch]) for batch in reader())
+
+    with reader() as planned:
+        return Difference(planned.schema, tables, partial(_counted, snapshot.uuid, tables, on is not None), last)
+
+
+def _counted(name: str, tables: Callable[[], Iterable[pa.Table]], has_keys: bool) -> pa.Table:
+    kinds: Counter[str] = Counter()
+    for table in tables():
+        for row in pc.value_counts(table.column(CHANGE_TYPE)).to_pylist():
+            kinds[row["values"]] += row["counts"]
+    # Without a key nothing says which rows are updates of which.
+    updated = kinds["update_postimage"] if has_keys else None
+    return pa.table([[name], [kinds["insert"]], [updated], [kinds["delete"]]], schema=COUNTS)

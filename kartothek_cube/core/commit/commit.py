@@ -10,9 +10,7 @@ In order:
 from __future__ import annotations
 
 import os
-import random
 import threading
-import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
@@ -41,7 +39,7 @@ from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.naming import document_key, index_key, new_id, schema_key
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, concat_statistics
-from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.executor import map_in_threads, pause
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.telemetry import name_commit
 from kartothek_cube.core.snapshots.documents import SwapResult, compare_and_swap, create_schema_file, update_schema_file
@@ -404,8 +402,7 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
             for pending in late:
                 reason = f"others were faster {attempt} times, and commit_retries is {pending.retries}"
                 pending.outcome.set_exception(conflict(pending.change, pending.base, newest, reason))
-            # Random, so that two writers who met do not meet again.
-            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1))))  # noqa: S311 - no secret
+            pause(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1)))
         except Exception as error:
             # Whatever else the store answers concerns all of them.
             for pending in group:

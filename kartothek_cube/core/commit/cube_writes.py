@@ -5,7 +5,6 @@ The page `docs/design/007-cube-writes.md` has the protocol.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -32,7 +31,7 @@ from kartothek_cube.core.metadata.commit_log import (
 from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.metadata.naming import document_key, new_id, schema_key
 from kartothek_cube.core.metadata.snapshot import PendingWrite, Snapshot
-from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.executor import map_in_threads, pause
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.documents import StoredDocument, put_document, read_document, update_schema_file
 from kartothek_cube.core.snapshots.loader import (
@@ -66,7 +65,7 @@ def decided_state(store: Store, uuid: str) -> Snapshot | HiddenDocument | None:
     ``options(patience=...)`` aborted.
     """
     patience, waited_for = current_options().patience.total_seconds(), ""
-    deadline, pause = 0.0, _FIRST_PAUSE
+    deadline, longest = 0.0, _FIRST_PAUSE
     while True:
         state = find_state(store, uuid)
         if state is None or state.undecided is None:
@@ -77,7 +76,7 @@ def decided_state(store: Store, uuid: str) -> Snapshot | HiddenDocument | None:
             return state
         if state.undecided.mark.write != waited_for:  # each write has its time
             waited_for = state.undecided.mark.write
-            deadline, pause = time.monotonic() + patience, _FIRST_PAUSE
+            deadline, longest = time.monotonic() + patience, _FIRST_PAUSE
         if time.monotonic() >= deadline:
             if state.undecided.is_aborted:
                 raise CommitConflict(
@@ -86,8 +85,8 @@ def decided_state(store: Store, uuid: str) -> Snapshot | HiddenDocument | None:
                 )
             abort_write(store, uuid, state.undecided)
             continue
-        time.sleep(random.uniform(0, pause))  # noqa: S311 - no secret
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        pause(longest)
+        longest = min(2 * longest, _LONGEST_PAUSE)
 
 
 def abort_write(store: Store, uuid: str, undecided: PendingWrite) -> Fate:

@@ -11,7 +11,6 @@ In order:
 
 from __future__ import annotations
 
-import random
 import time
 import uuid as uuid_module
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -63,7 +62,7 @@ from kartothek_cube.core.metadata.statistics import (
     file_names,
     reference_of,
 )
-from kartothek_cube.core.runtime.executor import LruCache, map_in_threads
+from kartothek_cube.core.runtime.executor import LruCache, map_in_threads, pause
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.telemetry import warn_at_end
 from kartothek_cube.core.snapshots.documents import put_document
@@ -343,7 +342,7 @@ def _repeated(uuid: str, attempt: Callable[[], T]) -> T:
                     f"Dataset {uuid!r} was changed or published by others {number} times meanwhile. Nothing of it is "
                     "lost: call it again."
                 ) from error
-            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.01 * 2**number)))  # noqa: S311 - no secret
+            pause(min(_LONGEST_PAUSE, 0.01 * 2**number))
     raise AssertionError
 
 

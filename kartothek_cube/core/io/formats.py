@@ -171,11 +171,13 @@ def row_group_rows(table: pa.Table) -> int:
     >>> row_group_rows(sales.slice(0, 100_000))
     1048576
     """
-    if not is_sorted(table):
-        return GROUP_ROWS
+    return _ordered_group_rows(table.num_columns) if is_sorted(table) else GROUP_ROWS
+
+
+def _ordered_group_rows(columns: int) -> int:
     if _HAS_PAGES:
         return _PAGED_GROUP_ROWS
-    return _SORTED_ROWS * next((factor for most, factor in _FACTORS.items() if table.num_columns <= most), _LARGEST)
+    return _SORTED_ROWS * next((factor for most, factor in _FACTORS.items() if columns <= most), _LARGEST)
 
 
 def is_sorted(table: pa.Table) -> bool:
@@ -467,7 +469,7 @@ class ParquetFormat(FileFormat):
         Codec of the column chunks: ``SNAPPY``, ``ZSTD``, ``GZIP``, ``BROTLI``, ``LZ4`` or ``NONE``.
     chunk_size : int, optional
         Rows of a row group. By default 1,048,576; in files of at least 131,072 rows that are sorted
-        by some column 131,072, where pyarrow is older than 23 and cannot write small pages fewer.
+        by some column 131,072; with pyarrow before 23, which cannot bound pages, 32,768 to 131,072.
 
     Raises
     ------
@@ -517,9 +519,9 @@ class ParquetFormat(FileFormat):
         be none of a single column.
         """
         plain, sink = table.replace_schema_metadata(metadata), pa.BufferOutputStream()
-        rows = self.chunk_size or row_group_rows(plain)
-        statistics = paths_with_statistics(plain.schema, plain)
-        has_pages = _HAS_PAGES and (in_order or is_sorted(plain)) and plain.num_rows >= DECISIVE_ROWS
+        in_order = is_sorted(plain) or (in_order and plain.num_rows >= DECISIVE_ROWS)
+        rows = self.chunk_size or (_ordered_group_rows(plain.num_columns) if in_order else GROUP_ROWS)
+        statistics, has_pages = paths_with_statistics(plain.schema, plain), _HAS_PAGES and in_order
         with self._writer(plain, rows, sink, statistics, sorted_by, has_pages=has_pages) as writer:
             writer.write_table(plain, row_group_size=rows)
         content = sink.getvalue()

@@ -215,7 +215,7 @@ class PageIndex:
             raise Unfit("An index that is not before the footer")
         self._data, self._bytes = b"", np.empty(0, np.uint8)
         self._pages, self._rows, self._lock = dict[int, Pages](), list[IntArray](), Lock()
-        self._found_bounds = dict[tuple[int, pa.DataType], Bounds]()
+        self._found_bounds = dict[tuple[str, pa.DataType], Bounds]()
 
     def provide(self, data: bytes) -> None:
         """Take the bytes of the file from `begin` up to its footer.
@@ -275,15 +275,15 @@ class PageIndex:
         groups = np.cumsum([0, *map(len, parts)], dtype=np.int64)
         return Pages(rows if same is None else same, at, sizes, groups)
 
-    def bounds(self, position: int, stored: pa.DataType, data_type: pa.DataType) -> Bounds:
-        """The bounds of all pages of a column, in a type; the file has it as ``stored``."""
-        key = (position, data_type)
+    def bounds(self, column: str, data_type: pa.DataType) -> Bounds:
+        """The bounds of all pages of a plain column, in a type."""
+        key = (column, data_type)
         if key not in self._found_bounds:
-            parts = [self._group_bounds(g, position, stored, data_type) for g in range(len(self.groups))]
-            self._found_bounds[key] = joined_bounds(parts)
+            self._found_bounds[key] = joined_bounds([self._group_bounds(g, *key) for g in range(len(self.groups))])
         return self._found_bounds[key]
 
-    def _group_bounds(self, group: int, position: int, stored: pa.DataType, data_type: pa.DataType) -> Bounds:
+    def _group_bounds(self, group: int, column: str, data_type: pa.DataType) -> Bounds:
+        position, stored = self.plain[column], self.schema.field(column).type
         chunk, (pages,) = self.groups[group][position], self.pages([position])
         n = int(pages.groups[group + 1] - pages.groups[group])
         if chunk.bounds is not None:

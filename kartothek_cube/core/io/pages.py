@@ -47,7 +47,7 @@ Spans: TypeAlias = IntArray
 
 @dataclass(frozen=True, slots=True)
 class PagedFile:
-    """An open file, and the function that reads spans of it."""
+    """A file with page index, and the function that reads spans of it, also once it is closed."""
 
     index: PageIndex
     writer: str
@@ -107,6 +107,12 @@ class ChosenPages:
         """How many rows the pages of each file have."""
         return np.bincount(self.numbers, self.rows, len(self.files)).astype(np.int64)
 
+    def are_few(self) -> BoolArray:
+        """For each file whether it has at most half of its rows in these pages."""
+        whole = np.array([sum(file.index.rows) for file in self.files])
+        found: BoolArray = 2 * self.rows_of_files() <= whole
+        return found
+
     def row_bytes(self, columns: Collection[str]) -> int:
         """An estimate of the memory that a row of some columns takes, where it takes most."""
         plain = [self.files[0].position(c) for c in columns if c in self.files[0].index.plain]
@@ -155,12 +161,7 @@ def choose_pages(files: Sequence[PagedFile], schema: pa.Schema, predicates: Pred
     lead = plain[0]
     begins = [file.rows_of(lead) for file in files]
     bounds = {
-        c: joined_bounds(
-            [
-                file.index.bounds(file.position(c), file.index.schema.field(c).type, schema.field(c).type)
-                for file in files
-            ]
-        )
+        c: joined_bounds([file.index.bounds(c, schema.field(c).type) for file in files])
         for c in plain
         if c == lead or all(file.rows_of(c) is rows for file, rows in zip(files, begins, strict=True))
     }
@@ -228,6 +229,8 @@ class _Runs:
         Of each run the places of its ends in ``pages``.
     group : numpy.ndarray
         The row group of each run, counted from the first one that has a run.
+    owners : numpy.ndarray
+        Of each page the number of its run.
     groups : list of tuple
         Of each row group the number of its file, and its own number there.
     """
@@ -236,6 +239,7 @@ class _Runs:
     first: IntArray
     last: IntArray
     group: IntArray
+    owners: IntArray
     groups: list[tuple[int, int]]
 
     @classmethod
@@ -245,32 +249,33 @@ class _Runs:
         numbers = starts[pages.numbers] + pages.pages
         # Each file's first row group begins where the last one of the file before ends.
         begins = np.concatenate([one.groups[:-1] + start for one, start in zip(located, starts.tolist(), strict=False)])
-        owners = np.searchsorted(begins, numbers, "right") - 1
-        is_first = np.append(True, (np.diff(numbers) != 1) | (np.diff(owners) != 0))
+        within = np.searchsorted(begins, numbers, "right") - 1
+        is_first = np.append(True, (np.diff(numbers) != 1) | (np.diff(within) != 0))
         first = np.flatnonzero(is_first)
-        used, group = np.unique(owners[first], return_inverse=True)
+        used, group = np.unique(within[first], return_inverse=True)
         places = [(number, g) for number, one in enumerate(located) for g in range(len(one.groups) - 1)]
-        return cls(numbers, first, np.append(first[1:], len(numbers)) - 1, group, [places[i] for i in used.tolist()])
+        last, owners = np.append(first[1:], len(numbers)) - 1, np.cumsum(is_first) - 1
+        return cls(numbers, first, last, group, owners, [places[i] for i in used.tolist()])
 
 
 def _virtual_file(pages: ChosenPages, positions: Sequence[int]) -> tuple[bytes, int]:
     """A file of some pages of columns, a row group for each that they are from; and how many."""
     runs, end = _Runs.of(pages), len(MAGIC)
     chunks = [pages.files[number].index.groups[group] for number, group in runs.groups]
-    rows = np.bincount(runs.group[np.searchsorted(runs.first, np.arange(len(pages.rows)), "right") - 1], pages.rows)
+    rows = np.bincount(runs.group[runs.owners], pages.rows).astype(np.int64)
     spans, numbers, headers = list[Spans](), list[IntArray](), list[IntArray]()
     if 0 not in positions:  # pyarrow before 26 asks the first chunk how many rows there are
-        numbers += [rows.astype(np.int64), *(np.full(len(rows), n) for n in (0, 0, len(MAGIC), 0))]
+        numbers += [rows, *(np.full(len(rows), n) for n in (0, 0, len(MAGIC), 0))]
     for j in positions:
         column = _column(pages, runs, j, [group[j] for group in chunks], end)
         spans.append(column.spans)
         headers.append(column.headers)
-        numbers += [rows.astype(np.int64), column.packed, column.packed, column.data_at, column.begin]
+        numbers += [rows, column.packed, column.packed, column.data_at, column.begin]
         end += int(column.packed.sum())
     if end >= MOST_BYTES:
         raise Unfit("More bytes than a row group can name")
     total = np.sum(numbers[2::5], axis=0)
-    lines = np.stack([*numbers, total, rows.astype(np.int64)], axis=1)
+    lines = np.stack([*numbers, total, rows], axis=1)
     like = pages.files[0].index
     footer = joined_footer(like.head, int(pages.rows.sum()), _row_groups(chunks, positions, lines), like.tail)
     content = b"".join([MAGIC, *_bytes(pages.files, np.concatenate(spans)), footer])
@@ -317,11 +322,10 @@ def _column(pages: ChosenPages, runs: _Runs, position: int, chunks: Sequence[Chu
     starts = at + np.cumsum(lengths) - lengths
     first = np.searchsorted(group[order], np.arange(len(chunks)))
     packed = np.add.reduceat(lengths, first)
-    owners = np.repeat(np.arange(len(runs.first)), runs.last - runs.first + 1)
     moved = np.empty(len(order), dtype=np.int64)
     moved[order] = starts
     run_starts = moved[len(with_one) :]
-    headers = np.stack([places - places[runs.first][owners] + run_starts[owners], sizes, pages.rows], axis=1)
+    headers = np.stack([places - places[runs.first][runs.owners] + run_starts[runs.owners], sizes, pages.rows], axis=1)
     dictionaries = np.stack([moved[: len(with_one)], ends - begins, np.full(len(with_one), _NO_ROWS)], axis=1)
     data_at = starts[first] + np.where(has_dictionary, lengths[first], 0)
     return _Column(spans, np.concatenate([dictionaries, headers]), packed, data_at, starts[first])

@@ -248,7 +248,7 @@ class _Empty(_Unreadable):
 
 
 # The least that a value takes in memory, whatever the footer says.
-_NUMBER, LEAST_TEXT = 8, 16
+_NUMBER, _TEXT = 8, 16
 # Not buffered by Arrow: `_DistantFile` fetches the needed bytes of a remote file in one request.
 # Without checksums, damaged bytes may be decoded to other values.
 _READER: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": True}
@@ -311,7 +311,7 @@ def unpacked_bytes(chunks: Sequence[Any]) -> int:
     """Estimate the memory that the chunks take once they are decoded."""
     # The size in the footer is no upper bound: texts may be stored as codes of a dictionary.
     return sum(
-        max(c.total_uncompressed_size, c.num_values * (LEAST_TEXT if c.physical_type == "BYTE_ARRAY" else _NUMBER))
+        max(c.total_uncompressed_size, c.num_values * (_TEXT if c.physical_type == "BYTE_ARRAY" else _NUMBER))
         for c in chunks
     )
 
@@ -436,7 +436,9 @@ class ParquetSource:
         if not self._handle.closed:
             return [self._handle.read_at(end - begin, begin) for begin, end in spans]
         # Many files wait for their turn: that many cannot be open.
-        path, state = self._place or ("", None)
+        if self._place is None:
+            raise pa.ArrowInvalid("It was replaced while it was opened")
+        path, state = self._place
         with _LOCAL.open_input_file(path) as handle:
             if file_state(path) != state:
                 raise pa.ArrowInvalid("It was replaced while it was read")

@@ -151,9 +151,14 @@ def with_runtime_filter(
     source: ParquetSource, predicates: Predicates | None, runtime_filter: tuple[Clause, ...]
 ) -> Predicates | None:
     """The predicates with those of a `FileRequest.runtime_filter`, in a file where that pays."""
-    if not runtime_filter or source.metadata.num_rows < _FILTERED_ROWS:
-        return predicates
-    return tuple((*conjunction, *runtime_filter) for conjunction in predicates or ((),))
+    is_worth_it = runtime_filter and source.metadata.num_rows >= _FILTERED_ROWS
+    return narrowed(predicates, runtime_filter) if is_worth_it else predicates
+
+
+def narrowed(predicates: Predicates | None, clauses: tuple[Clause, ...]) -> Predicates:
+    """The predicates of rows that satisfy some clauses, too."""
+    whole: Predicates = ((),) if predicates is None else predicates
+    return tuple((*conjunction, *clauses) for conjunction in whole)
 
 
 class PageCounts(NamedTuple):
@@ -236,25 +241,27 @@ def _read_paged(
     """What `read_matching_files` reads of files with pages."""
     keys, paged = zip(*files, strict=True)
     for begin, end in _runs([one.is_like(other) for one, other in pairwise(paged)]):
-        pages = _chosen(paged[begin:end], schema, predicates)
-        few = np.zeros(end - begin, dtype=bool)
-        if pages is not None:
-            few = 2 * pages.rows_of_files() <= [sum(file.index.rows) for file in paged[begin:end]]
-            total = np.cumsum(pages.rows_of_files())
-        for first, last in _runs((few[1:] == few[:-1]).tolist()):
-            cuts = [first, last]
-            if pages is not None and few[first]:
-                steps = total[first:last] // _rows_at_once(pages, [*columns, *columns_of(predicates)])
-                cuts = [first, *(first + 1 + np.flatnonzero(np.diff(steps))).tolist(), last]
-            for low, high in pairwise(cuts):
-                found = None
-                if pages is not None and few[first]:
-                    found = _read_pages(pages.of_files(low, high), columns, schema, predicates, keys[begin])
-                if found is not None:
-                    yield found
-                else:
-                    rest = keys[begin + low : begin + high]
-                    yield from read_matching_files(store, rest, dataset, columns, schema, predicates, by_pages=False)
+        for low, high, pages in _parts(paged[begin:end], [*columns, *columns_of(predicates)], schema, predicates):
+            some = keys[begin + low : begin + high]
+            found = None if pages is None else _read_pages(pages, columns, schema, predicates, some[0])
+            if found is None:
+                yield from read_matching_files(store, some, dataset, columns, schema, predicates, by_pages=False)
+            else:
+                yield found
+
+
+def _parts(
+    files: Sequence[PagedFile], columns: Collection[str], schema: pa.Schema, predicates: Predicates | None
+) -> Iterator[tuple[int, int, ChosenPages | None]]:
+    """Begin and end of files read at once, with their pages; None where most are wanted."""
+    pages = _chosen(files, schema, predicates)
+    if pages is None:
+        yield 0, len(files), None
+        return
+    few = pages.are_few()
+    steps = np.where(few, np.cumsum(pages.rows_of_files()) // _rows_at_once(pages, columns), -1)
+    for low, high in _runs((steps[1:] == steps[:-1]).tolist()):
+        yield low, high, pages.of_files(low, high) if few[low] else None
 
 
 def _runs(are_alike: Sequence[bool]) -> Iterator[tuple[int, int]]:
@@ -266,7 +273,7 @@ def _few_pages(source: ParquetSource, schema: pa.Schema, predicates: Predicates 
     """The pages to read of a file; None if it has none, or most are wanted."""
     file = source.paged() if predicates else None
     pages = None if file is None else _chosen([file], schema, predicates)
-    return pages if pages is not None and 2 * pages.rows.sum() <= source.metadata.num_rows else None
+    return pages if pages is not None and pages.are_few().all() else None
 
 
 def _chosen(files: Sequence[PagedFile], schema: pa.Schema, predicates: Predicates | None) -> ChosenPages | None:

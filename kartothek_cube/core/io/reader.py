@@ -51,6 +51,7 @@ from kartothek_cube.core.io.parquet_rows import (
     PageCounts,
     count_pages,
     count_parquet_rows,
+    narrowed,
     open_parquet_inside,
     read_matching_files,
     read_parquet_inside,
@@ -341,15 +342,10 @@ def files_at_once(store: Store, key: str, request: FileRequest) -> int:
 
 def pages_to_decode(store: Store, key: str, request: FileRequest) -> PageCounts | None:
     """What is decoded of a file for a request; None if it is not read by pages."""
-    predicates = _with_runtime_filter(request)
+    predicates = narrowed(request.predicates, request.runtime_filter)
     if not key.endswith(DATA_SUFFIX) or predicates == ((),):
         return None
     return count_pages(store, key, request.dataset, request.schema, predicates)
-
-
-def _with_runtime_filter(request: FileRequest) -> Predicates:
-    predicates: Predicates = ((),) if request.predicates is None else request.predicates
-    return tuple((*conjunction, *request.runtime_filter) for conjunction in predicates)
 
 
 def read_rows(store: Store, key: str, request: FileRequest, constants: Mapping[str, Any] | None = None) -> pa.Table:
@@ -495,7 +491,7 @@ def _matching_tables(
     store: Store, files: Sequence[tuple[str, Mapping[str, Any]]], request: FileRequest
 ) -> Iterator[tuple[pa.Table, list[int]]]:
     """The same for a request of some rows."""
-    predicates = _with_runtime_filter(request)
+    predicates = narrowed(request.predicates, request.runtime_filter)
     inside = {*request.columns, *columns_of(predicates)}
 
     def suits(file: tuple[str, Mapping[str, Any]]) -> bool:

@@ -9,6 +9,8 @@ In order:
 from __future__ import annotations
 
 import os
+import random
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -213,6 +215,11 @@ def _flatten(results: Generator[Iterable[R], None, None]) -> Generator[R, None, 
     with closing(results):
         for batch in results:
             yield from batch
+
+
+def pause(longest: float) -> None:
+    """Wait for a random time of at most so many seconds, so that two who met do not meet again."""
+    time.sleep(random.uniform(0, longest))  # noqa: S311 - no secret
 
 
 def thread_count(store: MaybeRemote | None = None) -> int:

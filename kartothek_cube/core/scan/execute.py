@@ -323,17 +323,12 @@ def pages_step(store: Store, reads: Iterable[tuple[str, Sequence[str], FileReque
 def load_scan(store: Store, plan: FilePlan, categoricals: Sequence[str] = ()) -> pa.Table:
     """All files of a plan as one table."""
     request, tasks = plan.request, plan.tasks()
-    if request.predicates is None or categoricals or not request.columns or store.is_remote:
-        return joined(load_tables(store, request, tasks, categoricals), request, categoricals)
-    # Few rows of each file are found faster in many files at once, which have to look for the same.
-    tables = list[pa.Table]()
-    for predicates, run in groupby(tasks, lambda task: resolved_predicates(request, task.constants)):
-        same, alike = replace(request, predicates=predicates), list(run)
-        if predicates is not None and len(alike) > _FEW:
-            tables += stream_together(store, same, alike)
-        elif predicates != ():
-            tables += load_tables(store, same, alike)
-    return joined(tables, request)
+    if request.predicates is not None and not categoricals and request.columns and len(tasks) > _FEW:
+        same = replace(request, predicates=resolved_predicates(request, tasks[0].constants))
+        # Few rows of each file are found faster in many files at once.
+        if (at_once := files_at_once(store, tasks[0].key, same)) > 1:
+            return joined(list(stream_together(store, request, tasks, at_once)), request)
+    return joined(load_tables(store, request, tasks, categoricals), request, categoricals)
 
 
 def load_tables(
@@ -393,12 +388,15 @@ def stream_pieces(
     return flattened()
 
 
-def stream_together(store: Store, request: FileRequest, tasks: Sequence[ScanTask]) -> Generator[pa.Table, None, None]:
-    """All rows as by `stream_tables`; where files are small, of many in one table."""
+def stream_together(
+    store: Store, request: FileRequest, tasks: Sequence[ScanTask], at_once: int = 0
+) -> Generator[pa.Table, None, None]:
+    """All rows as by `stream_tables`; where files are small, of many in one table.
+
+    ``at_once``: how many are read together; by default their size tells.
+    """
     nbytes = max(1, current_options().bytes_in_flight // (2 * thread_count(store)))
     room, weight, largest = min(_BATCH_BYTES, nbytes), SizeEstimate(), 0
-    is_filtered = request.predicates is not None and len(tasks) > _FEW
-    at_once = files_at_once(store, tasks[0].key, request) if is_filtered else 0
 
     def load_one(task: ScanTask) -> Iterator[pa.Table]:
         nonlocal largest
@@ -431,7 +429,7 @@ def stream_together(store: Store, request: FileRequest, tasks: Sequence[ScanTask
 def read_batch(
     store: Store, request: FileRequest, batch: Sequence[ScanTask], room: int
 ) -> tuple[pa.Table, Sequence[int]]:
-    """All rows of several files with the same partition keys, and the number of rows of each.
+    """The rows of several files with the same partition keys, and the number of rows of each.
 
     Raises
     ------
@@ -441,7 +439,13 @@ def read_batch(
     values = batch[0].constants.keys()
     # Without the partition values, which would make each file a case of its own.
     inside = replace(request, columns=tuple(c for c in request.columns if c not in values))
-    table, counts = read_together(store, [(task.key, {}) for task in batch], inside, room)
+    tables, counts = list[pa.Table](), list[int]()
+    for predicates, run in groupby(batch, lambda task: resolved_predicates(request, task.constants)):
+        alike = replace(inside, predicates=predicates)
+        found, rows = read_together(store, [(task.key, {}) for task in run], alike, room)
+        tables.append(found)
+        counts += rows
+    table = pa.concat_tables(tables)
     numbers = pa.array(np.repeat(np.arange(len(batch)), counts))
     columns = {
         c: pa.array([task.constants[c] for task in batch], request.schema.field(c).type).take(numbers)

@@ -5,8 +5,6 @@ The page `docs/design/007-cube-writes.md` has the protocol.
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +20,7 @@ from kartothek_cube.core.metadata.commit_log import CubeCommit, CubePart, Txn, i
 from kartothek_cube.core.metadata.document import DELTA_KEY
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
-from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.executor import map_in_threads, pause
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.loader import HiddenDocument, find_snapshot, find_state, load_snapshot
 from kartothek_cube.core.stores.contract import Store
@@ -90,7 +88,7 @@ def publish(
         except WriteAborted:
             if attempt > current_options().commit_retries:
                 raise
-            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, 0.01 * 2**attempt)))  # noqa: S311 - no secret
+            pause(min(_LONGEST_PAUSE, 0.01 * 2**attempt))
             changes = {i: replace(change, commit=new_id()) for i, change in changes.items()}
             for change in changes.values():  # who deleted a dataset has deleted what was prepared there
                 check_staged(store, change, also_young=True)

@@ -52,7 +52,7 @@ from kartothek_cube.cube.query.plan import Group
 from kartothek_cube.cube.verbs.describe import discover_cube
 from kartothek_cube.cube.verbs.history import cube_history
 from kartothek_cube.cube.verbs.read import plan_cube_query
-from kartothek_cube.engines.duckdb import (
+from kartothek_cube.engines.tables import (
     FUNCTIONS,
     Difference,
     check_no_key,

@@ -390,7 +390,7 @@ def test_whoever_comes_in_between_wins(store, intrude, error, text):
 
 
 def test_retries_are_bounded(store, monkeypatch):
-    monkeypatch.setattr(commit.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(commit, "pause", lambda longest: None)
     base = write(store, {"x": [1]})
     change = make_change(store, {"x": [3]})
 

@@ -15,7 +15,7 @@ from kartothek_cube.core.io import formats, page_index, pages, parquet, parquet_
 from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.page_index import CHECKSUM
 from kartothek_cube.core.io.parquet import open_file
-from kartothek_cube.core.io.parquet_rows import read_matching_files, read_parquet_inside
+from kartothek_cube.core.io.parquet_rows import open_parquet_inside, read_matching_files, read_parquet_inside
 from kartothek_cube.core.runtime.options import uses_fast_paths
 from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.errors import CorruptData, KartothekCubeError, KeyNotFound
@@ -383,3 +383,21 @@ def test_the_first_column_need_not_be_read(columns, decoded):
     table = ROWS.select(["v2", "v1", "i1", "x"])
     assert read(encoded(table), ONE, columns) == expected(ONE, columns)
     assert {rows for _, rows in decoded} == {16}
+
+
+def test_long_texts_of_many_pages_come_in_pieces():
+    texts = ROWS.set_column(3, "v2", pa.array([f"{i:04d}" * 500 for i in range(N)]))
+    store, (key,) = stored(encoded(texts))
+    wanted = ((Clause("x", "<", 200),),)
+    is_small, pieces = open_parquet_inside(store, key, "uuid", ["v2"], ROWS.schema, wanted, 500_000)
+    found = [table for table, _ in pieces]
+    assert not is_small
+    assert max(table.nbytes for table in found) <= 600_000
+    assert pa.concat_tables(found) == expected(wanted, ["v2"], texts)
+
+
+def test_bytes_of_remote_files_are_not_kept():
+    store, (key,) = stored(encoded())
+    with open_file(store, key, "uuid", tail=1_000) as source:
+        source.packed(np.array([[4, 500]]))
+        assert source._bytes._find(4, 500) is None

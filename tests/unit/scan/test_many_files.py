@@ -7,6 +7,7 @@ import pytest
 
 from kartothek_cube.api.dataset import read_table_arrow, store_dataframes_as_dataset
 from kartothek_cube.core.io.reader import FileRequest, read_together
+from kartothek_cube.core.scan import execute
 from kartothek_cube.core.stores.local import MemoryStore
 
 ROWS = pa.table({"p": [p for p in range(40) for _ in range(3)], "q": ["a", "b", "b"] * 40, "x": [1, 2, 3] * 40})
@@ -31,7 +32,10 @@ def store(request):
         [[("p", "==", 100)], [("x", "==", 100)]],
     ],
 )
-def test_predicates_on_partition_columns_and_others(store, predicates):
+@pytest.mark.parametrize("at_once", [0, 64], ids=["one by one", "together"])
+def test_predicates_on_partition_columns_and_others(store, predicates, at_once, monkeypatch):
+    asked = []
+    monkeypatch.setattr(execute, "files_at_once", lambda *of: asked.append(of) or at_once)
     compare = {"==": "__eq__", "!=": "__ne__", "<": "__lt__", ">": "__gt__", ">=": "__ge__"}
 
     def holds(row, column, op, value):
@@ -42,6 +46,13 @@ def test_predicates_on_partition_columns_and_others(store, predicates):
     found = read_table_arrow("uuid", store, predicates=predicates, columns=["p", "q", "x"])
     key = lambda row: tuple(row.values())  # noqa: E731
     assert sorted(found.to_pylist(), key=key) == sorted(expected, key=key)
+
+
+def test_files_of_a_remote_store_are_read_side_by_side(store, monkeypatch):
+    """Finding out whether they have pages would take a request for each."""
+    monkeypatch.setattr(execute, "stream_together", None)
+    monkeypatch.setattr(MemoryStore, "local_path", lambda store, key: None)
+    assert read_table_arrow("uuid", store, predicates=[[("x", "==", 2)]]).num_rows == 40
 
 
 def test_predicates_that_no_row_satisfies():
