@@ -411,7 +411,7 @@ def stream_together(
         if len(batch) > 1:
             with suppress(TooLarge):
                 return [iter([read_batch(store, request, batch, room)[0]]), *(iter(()) for _ in batch[1:])]
-        return list(map(load_one, batch))
+        return map(load_one, batch)  # one after the other: all of them take too much room
 
     def limit() -> int:
         return min(_MOST_FILES, at_once or (room // largest if largest else 1))
