@@ -213,11 +213,11 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for another writer looks again at once, and its time is over: for tests in
     which that writer has crashed.
     """
-    from kartothek_cube.core.commit import commit, cube_writes
-    from kartothek_cube.cube.write import commit as cube_commit
+    from kartothek_cube.core.commit import cube_writes
+    from kartothek_cube.core.runtime import executor
 
     hours = count(0, 3600)
-    for module in (commit, cube_writes, cube_commit):
+    for module in (executor, cube_writes):
         monkeypatch.setattr(
             module, "time", SimpleNamespace(sleep=lambda seconds: None, monotonic=lambda: float(next(hours)))
         )

@@ -19,6 +19,7 @@ from kartothek_cube.core.commit import commit as group_commit
 from kartothek_cube.core.commit import commit as staged_files
 from kartothek_cube.core.maintenance import garbage
 from kartothek_cube.core.metadata import naming
+from kartothek_cube.core.runtime import executor
 from kartothek_cube.core.snapshots import time_travel
 from kartothek_cube.core.stores import local as memory
 from kartothek_cube.core.write import stage
@@ -81,7 +82,7 @@ def patched(scheduler: Scheduler, clock: Clock, seed: int) -> Iterator[None]:
         )
         # A second takes as long as a step, so that patience runs out after as many steps.
         steps = SimpleNamespace(sleep=lambda seconds: scheduler.pause(), monotonic=lambda: float(scheduler.steps))
-        for module in (commit, cube_writes, cube_commit):
+        for module in (executor, cube_writes):
             stack.enter_context(patch.object(module, "time", steps))
         stack.enter_context(patch.object(group_commit, "CommitQueue", lambda: _QUEUE(turn=Turn(scheduler))))
         yield
