@@ -11,14 +11,15 @@ from __future__ import annotations
 import pickle
 import threading
 from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
-from typing import Literal, NoReturn, TypeAlias, TypeVar
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
+from unittest.mock import patch
 
 import pytest
 
@@ -32,6 +33,7 @@ __all__ = [
     "Fault",
     "FaultyStore",
     "InjectedFault",
+    "RoundsStore",
     "SimulatedCrash",
     "StoreTests",
     "increment",
@@ -515,6 +517,95 @@ class CountingStore(StoreView):
         with self._lock:
             self.calls.clear()
 
+
+class RoundsStore(CountingStore):
+    """Counts rounds, too: the longest chain of calls of which each waited for the one before.
+
+    A far store makes a verb wait for its rounds, whatever number of calls a round has. The store
+    says that it is remote. Calls follow each other in a thread; a task of a pool follows what was
+    done before it was submitted, and whoever takes its result follows the task. Limits of threads
+    are not seen.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from kartothek_cube import open_store
+    >>> store = RoundsStore(open_store("hmemory://"))
+    >>> with store.rounds_counted(), ThreadPoolExecutor() as pool:
+    ...     _ = store.list("")
+    ...     _ = list(pool.map(store.contains, ["sales/1.parquet", "sales/2.parquet"]))
+    >>> store.rounds
+    2
+    """
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.chain: list[tuple[int, Call]] = []
+        self.rounds = 0
+
+    @property
+    def is_remote(self) -> bool:
+        return True
+
+    def around(self, operation: str, key: str, action: Callable[[], R]) -> R:
+        """Record the call and its round, and forward it."""
+        call = self._record(operation, key)
+        if operation == "local_path":  # answered without the server
+            return action()
+        _followed.rounds += 1
+        with self._lock:
+            self.chain.append((_followed.rounds, call))
+            self.rounds = max(self.rounds, _followed.rounds)
+        return action()
+
+    @contextmanager
+    def rounds_counted(self) -> Iterator[None]:
+        """Count the rounds of what the block calls, from 1."""
+        self.reset()
+        self.chain.clear()
+        self.rounds, _followed.rounds = 0, 0
+        submit, take = ThreadPoolExecutor.submit, Future.result
+        answers = {name: getattr(Future, name) for name in ("set_result", "set_exception")}
+
+        def submit_after(pool: ThreadPoolExecutor, func: Callable[..., R], /, *args: Any, **more: Any) -> Future[R]:
+            before = _followed.rounds
+
+            def run() -> R:
+                _followed.rounds = before
+                return func(*args, **more)
+
+            return submit(pool, run)
+
+        def take_after(future: Future[R], timeout: float | None = None) -> R:
+            try:
+                return take(future, timeout)
+            finally:
+                _followed.rounds = max(_followed.rounds, vars(future).get("rounds", 0))
+
+        def answer(name: str) -> Callable[..., None]:
+            def set_after(future: Future[Any], value: object) -> None:
+                vars(future)["rounds"] = _followed.rounds
+                answers[name](future, value)
+
+            return set_after
+
+        with ExitStack() as patches:
+            for owner, name, made in [
+                (ThreadPoolExecutor, "submit", submit_after),
+                (Future, "result", take_after),
+                *((Future, name, answer(name)) for name in answers),
+            ]:
+                patches.enter_context(patch.object(owner, name, made))
+            yield
+
+
+class _Followed(threading.local):
+    """The round of the last call that the present one follows."""
+
+    rounds = 0
+
+
+_followed = _Followed()
 
 Fault: TypeAlias = Literal["before", "after", "crash", "crash_after"] | None
 
