@@ -19,7 +19,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from kartothek_cube.core.commit.change import (
     UNWRITTEN,
@@ -42,7 +44,14 @@ from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, concat_stati
 from kartothek_cube.core.runtime.executor import map_in_threads, pause
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.telemetry import name_commit
-from kartothek_cube.core.snapshots.documents import SwapResult, compare_and_swap, create_schema_file, update_schema_file
+from kartothek_cube.core.snapshots.documents import (
+    SchemaFile,
+    SwapResult,
+    compare_and_swap,
+    create_schema_file,
+    find_schema_file,
+    update_schema_file,
+)
 from kartothek_cube.core.snapshots.loader import (
     HiddenDocument,
     find_snapshot,
@@ -62,6 +71,10 @@ from kartothek_cube.errors import (
     StagedFilesLost,
 )
 
+R = TypeVar("R")
+
+# Indices of fewer values are encoded faster than threads start.
+_MANY_VALUES = 100_000
 # Commits of one swap: few enough that the chain still names all of them after the swap of another
 # group.
 _LARGEST_GROUP = LENGTH // 2
@@ -107,12 +120,15 @@ class PendingCommit:
         The result of `prepare_commit`.
     outcome : Future
         The snapshot after the commit, or its error. The leader of the group sets it, exactly once.
+    flush : Callable
+        Waits until the files of the change are in the store.
     """
 
     change: Change
     base: Snapshot | None
     retries: int
     prepared: PreparedCommit | None = None
+    flush: Callable[[], None] = lambda: None
     outcome: Future[Snapshot] = field(default_factory=Future)
 
     @property
@@ -351,7 +367,7 @@ def commit_change(
         If the store cannot compare and swap.
     """
     check_store_can_commit(store)
-    pending = PendingCommit(change, base, current_options().commit_retries, prepared)
+    pending = PendingCommit(change, base, current_options().commit_retries, prepared, store.flush)
     landed = group_commit((store.identity, change.uuid), pending, partial(_commit_all, store))
     if landed.result is not None and not landed.result.skipped:
         name_commit(change.commit if change.cube is None else change.cube.id)
@@ -365,7 +381,7 @@ def commit_change(
 
 def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
     """Give every commit of a group its outcome, in as many attempts as that takes."""
-    for attempt in count(1):
+    for attempt in count(0 if _may_be_newest(store, group) else 1):
         group = [pending for pending in group if not pending.outcome.done()]
         if not group:
             return
@@ -379,7 +395,7 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
                     # An interrupted leader may have committed it, or its number was written before.
                     landed = newest is not None and change.commit in [c.id for c in newest.chain]
                     if newest is not None and (landed or is_applied(change.txn, newest.document.metadata)):
-                        result = CommitResult(change.commit, attempt, skipped=not landed)
+                        result = CommitResult(change.commit, max(1, attempt), skipped=not landed)
                         pending.outcome.set_result(replace(newest, result=result))
                         continue
                     if change.is_coordinator and (pending.prepared is None or state is not pending.prepared.newest):
@@ -388,6 +404,8 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
                     # garbage.
                     if newest is None or newest.document.partitions is not None:
                         change = with_fresh_copies(store, change)
+                    if len(group) > 1:
+                        pending.flush()
                     if unseen is not None:  # the document is replaced in its encoding
                         change = replace(change, msgpack=unseen.stored.key.endswith(".zstd"))
                     open_commits.append(pending if change is pending.change else replace(pending, change=change))
@@ -402,7 +420,8 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
             for pending in late:
                 reason = f"others were faster {attempt} times, and commit_retries is {pending.retries}"
                 pending.outcome.set_exception(conflict(pending.change, pending.base, newest, reason))
-            pause(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1)))
+            if attempt:
+                pause(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1)))
         except Exception as error:
             # Whatever else the store answers concerns all of them.
             for pending in group:
@@ -437,14 +456,25 @@ def _commit_onto(
         return
     landed = _write(store, loaded, unseen, [step for _, step in steps])
     for pending, step in steps:
-        result = CommitResult(step.change.commit, attempt, step.reapplied)
+        result = CommitResult(step.change.commit, max(1, attempt), step.reapplied)
         pending.outcome.set_result(replace(landed, result=result))
     for pending in repeated:
-        result = CommitResult(pending.change.commit, attempt, skipped=True)
+        result = CommitResult(pending.change.commit, max(1, attempt), skipped=True)
         pending.outcome.set_result(replace(landed, result=result))
+
+
+def _may_be_newest(store: Store, group: Sequence[PendingCommit]) -> bool:
+    """Whether the base of a single commit is tried without a look; the swap tells, too."""
+    (first, *others), base = group, group[0].base
+    if not store.is_remote or others or first.is_retried or base is None or first.prepared is not None:
+        return False
+    is_plain = base.key == document_key(base.uuid) and base.document.partitions is not None
+    return is_plain and base.token is not None and base.undecided is None
 
 
 def _newest_state(store: Store, group: Sequence[PendingCommit], attempt: int) -> Snapshot | HiddenDocument | None:
+    if not attempt:
+        return group[0].base
     base, change, prepared = group[0].base, group[0].change, group[0].prepared
     # The first attempt of a single commit only checks whether its base is still the newest state.
     if attempt > 1 or len(group) > 1 or group[0].is_retried:
@@ -504,30 +534,56 @@ def _write(
         store.put(key, encode_entry(entry))
         return key
 
-    if newest is None:
-        # Before the document, since kartothek cannot open a dataset without its schema files.
-        for table, schema in schemas.items():
-            create_schema_file(store, schema_key(uuid, table), schema)
     columns = sorted({*last.next.indices, *(c for c, key in document.indices.items() if key is UNWRITTEN)})
-    tasks: list[Callable[[], str]] = [partial(put_index, store, uuid, indices[c], now) for c in columns]
-    tasks += [partial(put_entry, step.entry) for step in steps]
+    tasks: list[Callable[[], Any]] = [partial(put_index, store, uuid, indices[c], now) for c in columns]
     statistics = concat_statistics(step.statistics for step in reversed(steps))
     if len(statistics):
         tasks.append(lambda: written_reference(store, last.next.document, statistics).render())
-    written = list(map_in_threads(lambda task: task(), tasks, store=store))
+    tasks += [partial(put_entry, step.entry) for step in steps]
+    look = _create_schema_file if newest is None else _look_at_schema_file
+    tasks += [partial(look, store, uuid, *each) for each in schemas.items()]
+    tasks.append(partial(_find_stale_twin, store, last.change, newest))
+    *written, twin = _at_once(store, tasks, sum(len(indices[c].keys) for c in columns))
+    seen = dict(zip(schemas, written[len(written) - len(schemas) :], strict=True))
     document = replace(document, indices={**document.indices, **dict(zip(columns, written, strict=False))})
     if len(statistics):
-        document = replace(document, metadata={**document.metadata, STATISTICS_KEY: written[-1]})
-    token = swap(store, last.change, newest, document, unseen)
+        document = replace(document, metadata={**document.metadata, STATISTICS_KEY: written[len(columns)]})
+    store.flush()
+    token = swap(store, last.change, newest, document, twin, unseen)
     if token is None and not last.change.is_prepared:
         with suppress(Exception):  # the commit has landed, whatever the store answers now
             return load_snapshot(store, uuid)
         return last.snapshot(document, None)
-    for table, schema in schemas.items():
-        with suppress(Exception):  # the commit has landed, and the next one checks this copy again
-            update_schema_file(store, schema_key(uuid, table), schema)
+    outdated = [partial(_update, store, uuid, table, schemas[table], seen[table]) for table in schemas]
+    _at_once(store, outdated)
     landed = last.snapshot(document, token)
     return landed if last.change.is_prepared else remember(store, landed)
+
+
+def _at_once(store: Store, tasks: Sequence[Callable[[], R]], values: int = 0) -> list[R]:
+    """The results of tasks that do not depend on each other; in threads where that pays.
+
+    ``values`` is the number of values that they encode.
+    """
+    if store.is_remote or values > _MANY_VALUES:
+        return list(map_in_threads(lambda task: task(), tasks, store=store))
+    return [task() for task in tasks]
+
+
+def _create_schema_file(store: Store, uuid: str, table: str, schema: pa.Schema) -> None:
+    # Before the document, since kartothek cannot open a dataset without its schema files.
+    create_schema_file(store, schema_key(uuid, table), schema)
+
+
+def _look_at_schema_file(store: Store, uuid: str, table: str, schema: pa.Schema) -> SchemaFile | None:
+    with suppress(Exception):  # only for other libraries: after the swap it is looked at again
+        return find_schema_file(store, schema_key(uuid, table), schema)
+    return None
+
+
+def _update(store: Store, uuid: str, table: str, schema: pa.Schema, seen: SchemaFile | None) -> None:
+    with suppress(Exception):  # the commit has landed, and the next one checks this copy again
+        update_schema_file(store, schema_key(uuid, table), schema, seen)
 
 
 def put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) -> str:
@@ -551,12 +607,18 @@ def put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) ->
 
 
 def swap(
-    store: Store, change: Change, base: Snapshot | None, document: Document, unseen: HiddenDocument | None = None
+    store: Store,
+    change: Change,
+    base: Snapshot | None,
+    document: Document,
+    twin: Hashable,
+    unseen: HiddenDocument | None = None,
 ) -> Hashable:
     """Put the document if that of ``base`` is still current, and return its version.
 
     ``change`` is the last one that the document includes. Without ``base`` it may replace a
-    document that no reader sees. None: later commits follow it already.
+    document that no reader sees. ``twin`` as of `_find_stale_twin`. None: later commits follow it
+    already.
 
     Raises
     ------
@@ -568,7 +630,6 @@ def swap(
     key, replaced = change.key_onto(base), base.token if base is not None else None
     if unseen is not None:
         replaced = unseen.stored.token
-    twin = _find_stale_twin(store, change, base)
     result = compare_and_swap(
         store,
         key,

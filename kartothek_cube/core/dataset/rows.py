@@ -45,6 +45,7 @@ from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import labels_of, make_file_plan
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.contract import Store, check_store_can_commit
+from kartothek_cube.core.stores.uploads import uploading
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
 from kartothek_cube.typing import Columns, Executor, IntoItems, IntoPredicates, StoreLike
 
@@ -330,8 +331,9 @@ def run_rows(
         check_seed_stays(planned)
         if dry or not planned:
             return dry_report(planned, dry_run=dry)
-        staged = stage(target.store, planned, executor)
-        commit_change(target.store, staged.change, base)
+        with uploading(target.store) as opened:
+            staged = stage(opened, planned, executor)
+            commit_change(opened, staged.change, base)
         return staged.report
 
     return repeat_on_conflict(attempt) if mode == "reapply" and not dry else attempt()

@@ -32,6 +32,7 @@ from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.contract import Store, check_store_can_commit
+from kartothek_cube.core.stores.uploads import uploading
 from kartothek_cube.core.write.input_rows import as_items, as_rows, elements_in
 from kartothek_cube.core.write.plan import plan_dataset_update, plan_new
 from kartothek_cube.core.write.prepare import (
@@ -283,16 +284,17 @@ def store_dataframes_as_dataset(
     with operation("store_dataframes_as_dataset", options):
         check_version(metadata_version)
         target = target_of(store, dataset_uuid, generate=True)
-        write = DatasetWrite.begin(target.store, target.uuid, metadata, None, on_conflict, creates=True)
-        columns = partition_on, secondary_indices
-        request = plan_new(target.uuid, write.base, *columns, df_serializer, overwrite, metadata_storage_format)
-        staged = stage_data(target.store, request, dfs)
-        if not staged.items:
-            raise InvalidInput(
-                "Cannot store empty datasets, partition_list must not be empty if in store mode: "
-                f"there are no rows for {target.uuid!r}."
-            )
-        return target.committed(write.commit(staged))
+        with uploading(target.store) as opened:
+            write = DatasetWrite.begin(opened, target.uuid, metadata, None, on_conflict, creates=True)
+            columns = partition_on, secondary_indices
+            request = plan_new(target.uuid, write.base, *columns, df_serializer, overwrite, metadata_storage_format)
+            staged = stage_data(opened, request, dfs)
+            if not staged.items:
+                raise InvalidInput(
+                    "Cannot store empty datasets, partition_list must not be empty if in store mode: "
+                    f"there are no rows for {target.uuid!r}."
+                )
+            return target.committed(write.commit(staged))
 
 
 def store_dataframes_as_dataset__iter(
@@ -429,18 +431,20 @@ def update_dataset_from_dataframes(
     with operation("update_dataset_from_dataframes", options):
         check_version(default_metadata_version)
         target = target_of(store, dataset_uuid, factory)
-        write = DatasetWrite.begin(
-            target.store, target.uuid, metadata, metadata_merger, on_conflict, delete_scope=delete_scope
-        )
-        request = plan_dataset_update(
-            target.uuid, write.base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns
-        )
-        staged = stage_data(target.store, request, df_list)
-        if write.base is None and not staged.schemas:
-            raise InvalidInput(
-                f"Cannot store empty datasets: {target.uuid!r} does not exist, and there are no rows to make it from."
+        with uploading(target.store) as opened:
+            write = DatasetWrite.begin(
+                opened, target.uuid, metadata, metadata_merger, on_conflict, delete_scope=delete_scope
             )
-        return target.committed(write.commit(staged))
+            request = plan_dataset_update(
+                target.uuid, write.base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns
+            )
+            staged = stage_data(opened, request, df_list)
+            if write.base is None and not staged.schemas:
+                raise InvalidInput(
+                    f"Cannot store empty datasets: {target.uuid!r} does not exist, "
+                    "and there are no rows to make it from."
+                )
+            return target.committed(write.commit(staged))
 
 
 def update_dataset_from_dataframes__iter(

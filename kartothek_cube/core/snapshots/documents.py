@@ -249,22 +249,43 @@ def create_schema_file(store: Store, key: str, schema: pa.Schema) -> None:
         store.put_if(key, data, None)
 
 
-def update_schema_file(store: Store, key: str, schema: pa.Schema) -> None:
-    """Update kartothek's copy of the schema, which only ever changes after the document."""
+@dataclass(frozen=True, slots=True)
+class SchemaFile:
+    """What a schema file says now: whether all of a schema, and the version that replaces it."""
+
+    covers: bool
+    token: Version | None
+
+
+def find_schema_file(store: Store, key: str, schema: pa.Schema) -> SchemaFile:
+    """Whether kartothek's copy of a schema has all columns of another one."""
     token = None
     try:
         data, token = store.get_versioned(key)
         (stored, plain), normal = _stored(data, key), normal_schema(schema)
-        # A commit that landed after this one may have added columns already.
+        # A commit that landed later may have added columns already.
         with suppress(InvalidInput):
             covers = stored.names == normal.names and unify([stored, normal], "").equals(stored)
-            if covers and plain:
-                return
+            return SchemaFile(covers and plain, token)
     except (KeyNotFound, CorruptDocument, Unsupported):
         pass  # it is written, or replaced
-    # On a mismatch another commit has just written it. The next commit checks again.
-    with suppress(VersionMismatch):
-        store.put_if(key, common_metadata_bytes(schema), token)
+    return SchemaFile(False, token)
+
+
+def update_schema_file(store: Store, key: str, schema: pa.Schema, seen: SchemaFile | None = None) -> None:
+    """Update kartothek's copy of the schema, which only ever changes after the document.
+
+    ``seen`` is the file as it was before; who changed it since is asked again.
+    """
+    found = find_schema_file(store, key, schema) if seen is None else seen
+    if found.covers:
+        return
+    try:
+        store.put_if(key, common_metadata_bytes(schema), found.token)
+    except VersionMismatch:
+        # Another commit has just written it. The next commit checks again.
+        if seen is not None:
+            update_schema_file(store, key, schema)
 
 
 @lru_cache(maxsize=64)

@@ -270,6 +270,10 @@ class Store(ABC):
         for key, data in objects:
             self.put(key, data)
 
+    def flush(self) -> None:
+        """Wait until everything that was put is there; here it is. Views may put in threads."""
+        return
+
     def put_file(self, key: str, source: Source) -> None:
         """Write an object from a file's path or a binary stream. The source is left in place."""
         buffer = BytesIO()
@@ -422,6 +426,9 @@ class StoreView(Store):
 
     def put(self, key: str, data: Data) -> None:
         self.around("put", key, lambda: self.inner.put(key, data))
+
+    def flush(self) -> None:
+        self.inner.flush()
 
     def put_file(self, key: str, source: Source) -> None:
         self.around("put_file", key, lambda: self.inner.put_file(key, source))

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain, count, islice, pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -33,6 +34,7 @@ from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.snapshots.loader import file_entries
 from kartothek_cube.core.stores.contract import Data, Store, VersionMismatch, check_store_can_commit
+from kartothek_cube.core.stores.uploads import uploading
 from kartothek_cube.core.write.input_rows import InputPartition, as_items, elements_in, is_lazy, repeated
 from kartothek_cube.core.write.layout import StageRequest
 from kartothek_cube.core.write.prepare import (
@@ -123,20 +125,27 @@ class Staging(NamedTuple):
 
 
 def stage_together(store: Store, stagings: Sequence[Staging]) -> list[list[Receipt]]:
-    """`stage_parts` for several datasets in one run: no thread idles between two of them."""
+    """`stage_parts` for several datasets in one run: no thread idles between two of them.
+
+    Inside of `uploading`, new files may still be on their way: `Store.flush` waits for them.
+    """
     stagings = [
         s._replace(parts=list(chain.from_iterable(_cut(s.request, part) for part in s.parts))) for s in stagings
     ]
     total = sum(len(staging.parts) for staging in stagings)
-    # An upload to a remote store takes longer than the hand-over, so each file is a task.
-    limit = 1 if store.is_remote else min(_BUNDLE_FILES, total // (_LEAST_TASKS * thread_count()))
+    # Whether a user's label is taken is asked before the next file, so each file is a task.
+    asks = store.is_remote and not all(staging.request.fresh for staging in stagings)
+    limit = 1 if asks else min(_BUNDLE_FILES, total // (_LEAST_TASKS * thread_count()))
     bundles = [_bundles(staging, limit) for staging in stagings]
 
-    def stage(bundle: _Bundle) -> list[Receipt]:
-        return _stage(store, bundle.request, bundle.parts, bundle.schema)
-
     tasks, phase = list(chain.from_iterable(bundles)), Phase("write", "files", total, len)
-    staged = iter(list(map_in_threads(stage, tasks, store=store, weight=lambda bundle: bundle.nbytes, phase=phase)))
+    with uploading(store) as opened:
+
+        def stage(bundle: _Bundle) -> list[Receipt]:
+            return _stage(opened, bundle.request, bundle.parts, bundle.schema)
+
+        waits_for = store if asks else None
+        staged = iter(list(map_in_threads(stage, tasks, store=waits_for, weight=lambda b: b.nbytes, phase=phase)))
     return [list(chain.from_iterable(islice(staged, len(of_dataset)))) for of_dataset in bundles]
 
 
@@ -523,18 +532,20 @@ def stage_data(store: Store, request: WriteRequest, data: Any) -> StagedWrite:
         check_final(schemas.request, schemas.tables)
         prepared = Drained(checked)
     phase = Phase("write", "partitions")
-    # `schemas.request` changes: an element of a stream may bring another index.
-    staged = map_in_threads(
-        lambda rows: stage_prepared(store, schemas.request, rows),
-        prepared,
-        weight=lambda rows: rows.nbytes,
-        phase=phase,
-    )
-    receipts = tuple(chain.from_iterable(staged))
+    with uploading(store) as opened:
+        # `schemas.request` changes: an element of a stream may bring another index.
+        staged = map_in_threads(
+            lambda rows: stage_prepared(opened, schemas.request, rows),
+            prepared,
+            weight=lambda rows: rows.nbytes,
+            phase=phase,
+        )
+        receipts = tuple(chain.from_iterable(staged))
     check_final(schemas.request, schemas.tables)
     if schemas.request != request:
         # Files of a stream may have been staged before an element brought another index.
-        receipts = tuple(map_in_threads(lambda receipt: with_index_values(store, schemas.request, receipt), receipts))
+        complete = partial(with_index_values, store, schemas.request)
+        receipts = tuple(map_in_threads(complete, receipts, store=store))
     return StagedWrite(schemas.request, receipts, schemas.tables, next(numbers))
 
 

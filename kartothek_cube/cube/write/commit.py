@@ -24,6 +24,7 @@ from kartothek_cube.core.runtime.executor import map_in_threads, pause
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.loader import HiddenDocument, find_snapshot, find_state, load_snapshot
 from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.uploads import uploading
 from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.members import load_cube
@@ -37,7 +38,8 @@ _LONGEST_PAUSE = 0.5  # seconds
 
 def write_input(store: Store, plan: Planner, data: InputData) -> dict[str, Snapshot]:
     """Plan, stage and publish rows."""
-    return commit_cube_write(store, *stage_input(store, plan, data))
+    with uploading(store) as opened:
+        return commit_cube_write(opened, *stage_input(opened, plan, data))
 
 
 def commit_cube_write(store: Store, write: CubeWrite, receipts: Mapping[str, Sequence[Receipt]]) -> dict[str, Snapshot]:

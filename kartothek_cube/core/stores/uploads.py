@@ -1,0 +1,127 @@
+"""Puts to a far store that go on while other files are encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from contextvars import copy_context
+from threading import Condition
+from typing import TypeVar
+
+from kartothek_cube.core.runtime.executor import thread_count
+from kartothek_cube.core.runtime.options import current_options
+from kartothek_cube.core.stores.contract import (
+    Data,
+    InstrumentedStore,
+    Listing,
+    Objects,
+    Source,
+    Store,
+    Version,
+    check_key,
+)
+
+R = TypeVar("R")
+
+# The part of ``bytes_in_flight`` that encoded files may take beside the rows that become files.
+_SHARE = 4
+
+
+@contextmanager
+def uploading(store: Store) -> Iterator[Store]:
+    """A view of the store whose `put` returns at once where a put waits for a server.
+
+    `Store.flush` waits for the puts, and raises their first error; so does the end of the block.
+    Inside of such a block, and for a store that does not wait, this is the store itself.
+
+    Examples
+    --------
+    >>> from kartothek_cube.core.stores.local import MemoryStore
+    >>> with uploading(MemoryStore("sales")) as store:
+    ...     store.put("sales/table/1.parquet", b"PAR1")
+    ...     store.flush()  # whatever names the file comes after this
+    """
+    if isinstance(store, UploadingStore) or not store.is_remote:
+        yield store
+        return
+    view = UploadingStore(store)
+    try:
+        yield view
+        view.flush()
+    finally:
+        view.close()
+
+
+class UploadingStore(InstrumentedStore):
+    """Puts in threads, as many as wait for the store in reads; `flush` waits for them.
+
+    What reads a key, or writes it again, waits for its put. Encoded files take at most a part of
+    the option ``bytes_in_flight``; one is always on its way.
+    """
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.inner if isinstance(store, InstrumentedStore) else store)
+        self._pool = ThreadPoolExecutor(thread_count(store), thread_name_prefix="kartothek_cube upload")
+        self._budget = current_options().bytes_in_flight // _SHARE
+        self._has_room, self._bytes = Condition(), 0
+        self._puts: dict[str, Future[None]] = {}
+
+    def put(self, key: str, data: Data) -> None:
+        self._started(check_key(key), data)
+
+    def put_many(self, objects: Objects) -> None:
+        for key, data in objects:
+            self.put(key, data)
+
+    def put_file(self, key: str, source: Source) -> None:
+        self._wait_for(key)
+        super().put_file(key, source)
+
+    def put_if(self, key: str, data: Data, version: Version | None) -> Version:
+        self._wait_for(key)
+        return super().put_if(key, data, version)
+
+    def around(self, operation: str, key: str, action: Callable[[], R]) -> R:
+        if operation not in ("put", "put_file", "put_if"):
+            self._wait_for(key)
+        return super().around(operation, key, action)
+
+    def list(self, prefix: str = "", recursive: bool = False) -> Listing:
+        self.flush()
+        return super().list(prefix, recursive=recursive)
+
+    def flush(self) -> None:
+        for key in list(self._puts):
+            self._wait_for(key)
+
+    def __reduce__(self) -> tuple[type[InstrumentedStore], tuple[Store]]:
+        return InstrumentedStore, (self.inner,)
+
+    def close(self) -> None:
+        """Let no put begin any more, and wait for those that have begun."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._puts.clear()
+
+    def _started(self, key: str, data: Data) -> None:
+        if key in self._puts:  # its error does not count any more
+            wait([self._puts[key]])
+        size = memoryview(data).nbytes
+        with self._has_room:
+            self._has_room.wait_for(lambda: not self._bytes or self._bytes + size <= self._budget)
+            self._bytes += size
+        self._puts[key] = self._pool.submit(copy_context().run, self._put, key, data, size)
+
+    def _put(self, key: str, data: Data, size: int) -> None:
+        try:
+            super().put(key, data)
+        finally:
+            with self._has_room:
+                self._bytes -= size
+                self._has_room.notify_all()
+
+    def _wait_for(self, key: str) -> None:
+        put = self._puts.get(key)
+        if put is not None:
+            put.result()
+            self._puts.pop(key, None)
