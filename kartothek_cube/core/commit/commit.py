@@ -12,14 +12,14 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -80,6 +80,18 @@ _MANY_VALUES = 100_000
 _LARGEST_GROUP = LENGTH // 2
 
 
+class WrittenAhead(NamedTuple):
+    """What a swap needs, and what does not depend on it.
+
+    ``document`` names new index and statistics files; ``twin`` is as of `_find_stale_twin`;
+    ``schema_files`` are as they were, by table.
+    """
+
+    document: Document
+    twin: Hashable
+    schema_files: Mapping[str, SchemaFile | None]
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedCommit:
     """A change that was already applied to a state of its dataset.
@@ -96,12 +108,15 @@ class PreparedCommit:
         The same state with the indices that the change touches.
     applied : AppliedChange
         The state after the change.
+    ahead : WrittenAhead | None
+        The files beside the document, if they were written already.
     """
 
     change: Change
     newest: Snapshot | None
     loaded: Snapshot | None
     applied: AppliedChange
+    ahead: WrittenAhead | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -321,21 +336,32 @@ class CommitLost(Exception):
     """Another commit won the compare-and-swap. This one is certainly not visible."""
 
 
-def prepare_commit(store: Store, change: Change, base: Snapshot | None) -> PreparedCommit | None:
+def prepare_commit(store: Store, change: Change, base: Snapshot | None, *, looks: bool = True) -> PreparedCommit | None:
     """Raise what `commit_change` would raise now, without writing anything.
 
-    `commit_change` takes the result, and repeats the work only if the dataset has changed since.
-    None: the change is applied already.
+    `commit_change` takes the result, and repeats the work only if the dataset has changed since;
+    unless this ``looks``, the base counts as the newest state. None: the change is applied already.
     """
-    newest = base if base is not None and is_current(store, base) else find_snapshot(store, change.uuid)
+    newest = base
+    if looks and (base is None or not is_current(store, base)):
+        newest = find_snapshot(store, change.uuid)
     if newest is not None and is_applied(change.txn, newest.document.metadata):
         return None
     loaded = _with_needed_indices(store, newest, [change])
     return PreparedCommit(change, newest, loaded, _apply(store, PendingCommit(change, base, 0), loaded))
 
 
+def write_ahead(store: Store, prepared: PreparedCommit) -> PreparedCommit:
+    """Write what a prepared commit needs beside its document. It is garbage if the commit fails."""
+    return replace(prepared, ahead=_write_beside(store, prepared.loaded, [prepared.applied]))
+
+
 def commit_change(
-    store: Store, change: Change, base: Snapshot | None, prepared: PreparedCommit | None = None
+    store: Store,
+    change: Change,
+    base: Snapshot | None,
+    prepared: PreparedCommit | None = None,
+    retries: int | None = None,
 ) -> Snapshot:
     """Commit a change that was made for ``base``, or rebase it onto the newest state.
 
@@ -367,7 +393,8 @@ def commit_change(
         If the store cannot compare and swap.
     """
     check_store_can_commit(store)
-    pending = PendingCommit(change, base, current_options().commit_retries, prepared, store.flush)
+    retries = current_options().commit_retries if retries is None else retries
+    pending = PendingCommit(change, base, retries, prepared, store.flush)
     landed = group_commit((store.identity, change.uuid), pending, partial(_commit_all, store))
     if landed.result is not None and not landed.result.skipped:
         name_commit(change.commit if change.cube is None else change.cube.id)
@@ -381,7 +408,9 @@ def commit_change(
 
 def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
     """Give every commit of a group its outcome, in as many attempts as that takes."""
-    for attempt in count(0 if _may_be_newest(store, group) else 1):
+    first = 0 if _may_be_newest(store, group) else 1
+    for attempt in count(first):
+        tries = attempt - first + 1
         group = [pending for pending in group if not pending.outcome.done()]
         if not group:
             return
@@ -395,7 +424,7 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
                     # An interrupted leader may have committed it, or its number was written before.
                     landed = newest is not None and change.commit in [c.id for c in newest.chain]
                     if newest is not None and (landed or is_applied(change.txn, newest.document.metadata)):
-                        result = CommitResult(change.commit, max(1, attempt), skipped=not landed)
+                        result = CommitResult(change.commit, tries, skipped=not landed)
                         pending.outcome.set_result(replace(newest, result=result))
                         continue
                     if change.is_coordinator and (pending.prepared is None or state is not pending.prepared.newest):
@@ -410,7 +439,7 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
                         change = replace(change, msgpack=unseen.stored.key.endswith(".zstd"))
                     open_commits.append(pending if change is pending.change else replace(pending, change=change))
             group = open_commits
-            _commit_onto(store, newest, unseen, group, attempt)
+            _commit_onto(store, newest, unseen, group, tries)
         except CommitLost:
             late = [p for p in group if attempt > p.retries and not p.outcome.done()]
             if late:
@@ -430,7 +459,7 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
 
 
 def _commit_onto(
-    store: Store, newest: Snapshot | None, unseen: HiddenDocument | None, group: Sequence[PendingCommit], attempt: int
+    store: Store, newest: Snapshot | None, unseen: HiddenDocument | None, group: Sequence[PendingCommit], tries: int
 ) -> None:
     """Apply the changes of a group in turn, write the last state with one swap, set outcomes."""
     if not group:
@@ -454,22 +483,30 @@ def _commit_onto(
             state = after
     if not steps:
         return
-    landed = _write(store, loaded, unseen, [step for _, step in steps])
+    ahead = None
+    if prepared is not None and len(steps) == 1 and steps[0][1] is prepared.applied:
+        ahead = prepared.ahead
+    landed = _write(store, loaded, unseen, [step for _, step in steps], ahead)
     for pending, step in steps:
-        result = CommitResult(step.change.commit, max(1, attempt), step.reapplied)
+        result = CommitResult(step.change.commit, tries, step.reapplied)
         pending.outcome.set_result(replace(landed, result=result))
     for pending in repeated:
-        result = CommitResult(pending.change.commit, max(1, attempt), skipped=True)
+        result = CommitResult(pending.change.commit, tries, skipped=True)
         pending.outcome.set_result(replace(landed, result=result))
 
 
 def _may_be_newest(store: Store, group: Sequence[PendingCommit]) -> bool:
     """Whether the base of a single commit is tried without a look; the swap tells, too."""
-    (first, *others), base = group, group[0].base
-    if not store.is_remote or others or first.is_retried or base is None or first.prepared is not None:
+    first, *others = group
+    if others or first.is_retried or first.base is None or first.prepared is not None:
         return False
+    return swap_tells(store, first.base)
+
+
+def swap_tells(store: Store, base: Snapshot) -> bool:
+    """Whether a swap onto a state is as cheap as a look whether it is the newest one."""
     is_plain = base.key == document_key(base.uuid) and base.document.partitions is not None
-    return is_plain and base.token is not None and base.undecided is None
+    return store.is_remote and is_plain and base.token is not None and base.undecided is None
 
 
 def _newest_state(store: Store, group: Sequence[PendingCommit], attempt: int) -> Snapshot | HiddenDocument | None:
@@ -522,42 +559,53 @@ def _apply(
 
 
 def _write(
-    store: Store, newest: Snapshot | None, unseen: HiddenDocument | None, steps: Sequence[AppliedChange]
+    store: Store,
+    newest: Snapshot | None,
+    unseen: HiddenDocument | None,
+    steps: Sequence[AppliedChange],
+    ahead: WrittenAhead | None,
 ) -> Snapshot:
     """Write all files of one swap and the document; return the state after it."""
+    last = steps[-1]
+    document, twin, seen = ahead or _write_beside(store, newest, steps)
+    store.flush()
+    token = swap(store, last.change, newest, document, twin, unseen)
+    uuid, schemas = last.change.uuid, last.next.schemas
+    withdraw = [partial(_withdraw_from_twin, store, last.change)] if newest is None else []
+    if token is None and not last.change.is_prepared:
+        _at_once(store, withdraw)
+        with suppress(Exception):  # the commit has landed, whatever the store answers now
+            return load_snapshot(store, uuid)
+        return last.snapshot(document, None)
+    updates = [partial(_update, store, uuid, table, schemas[table], seen[table]) for table in schemas]
+    _at_once(store, withdraw + updates)
+    landed = last.snapshot(document, token)
+    return landed if last.change.is_prepared else remember(store, landed)
+
+
+def _write_beside(store: Store, newest: Snapshot | None, steps: Sequence[AppliedChange]) -> WrittenAhead:
+    """Write the files that a document names; look at what lies beside it."""
     last, now = steps[-1], datetime.now(UTC).replace(tzinfo=None)
     uuid, schemas, indices, document = last.change.uuid, last.next.schemas, last.indices, last.next.document
 
-    def put_entry(entry: HistoryEntry) -> str:
+    def put_entry(entry: HistoryEntry) -> None:
         # The key belongs to this commit alone, so this replaces at most an attempt that was lost.
-        key = history_key(uuid, entry.commit)
-        store.put(key, encode_entry(entry))
-        return key
+        store.put(history_key(uuid, entry.commit), encode_entry(entry))
 
     columns = sorted({*last.next.indices, *(c for c, key in document.indices.items() if key is UNWRITTEN)})
     tasks: list[Callable[[], Any]] = [partial(put_index, store, uuid, indices[c], now) for c in columns]
     statistics = concat_statistics(step.statistics for step in reversed(steps))
     if len(statistics):
         tasks.append(lambda: written_reference(store, last.next.document, statistics).render())
-    tasks += [partial(put_entry, step.entry) for step in steps]
     look = _create_schema_file if newest is None else _look_at_schema_file
+    tasks += [partial(put_entry, step.entry) for step in steps]
     tasks += [partial(look, store, uuid, *each) for each in schemas.items()]
     tasks.append(partial(_find_stale_twin, store, last.change, newest))
     *written, twin = _at_once(store, tasks, sum(len(indices[c].keys) for c in columns))
-    seen = dict(zip(schemas, written[len(written) - len(schemas) :], strict=True))
     document = replace(document, indices={**document.indices, **dict(zip(columns, written, strict=False))})
     if len(statistics):
         document = replace(document, metadata={**document.metadata, STATISTICS_KEY: written[len(columns)]})
-    store.flush()
-    token = swap(store, last.change, newest, document, twin, unseen)
-    if token is None and not last.change.is_prepared:
-        with suppress(Exception):  # the commit has landed, whatever the store answers now
-            return load_snapshot(store, uuid)
-        return last.snapshot(document, None)
-    outdated = [partial(_update, store, uuid, table, schemas[table], seen[table]) for table in schemas]
-    _at_once(store, outdated)
-    landed = last.snapshot(document, token)
-    return landed if last.change.is_prepared else remember(store, landed)
+    return WrittenAhead(document, twin, dict(zip(schemas, written[len(written) - len(schemas) :], strict=True)))
 
 
 def _at_once(store: Store, tasks: Sequence[Callable[[], R]], values: int = 0) -> list[R]:
@@ -644,9 +692,7 @@ def swap(
     token = result.version
     if result.error is not None and result.data is not None and stored_chain(result.data, key)[-1].id != change.commit:
         token = None
-    if base is None:
-        _withdraw_from_twin(store, change, key)
-    elif key != document_key(change.uuid):
+    if base is not None and key != document_key(change.uuid):
         _check_not_shadowed(store, change)
     stale = document_key(change.uuid, msgpack=True)
     with suppress(Exception):  # the commit has landed, and the next one checks again
@@ -693,10 +739,11 @@ def _find_stale_twin(store: Store, change: Change, base: Snapshot | None) -> Has
         return None
 
 
-def _withdraw_from_twin(store: Store, change: Change, key: str) -> None:
+def _withdraw_from_twin(store: Store, change: Change) -> None:
     """Delete the document of a new dataset if there is another one in the other encoding."""
     # Two writers may create the dataset in different encodings; whichever sees the other's document
     # withdraws.
+    key = change.key_onto(None)
     other = document_key(change.uuid, msgpack=key == document_key(change.uuid))
     try:
         exists = store.contains(other)

@@ -13,7 +13,14 @@ from itertools import count
 
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.commit.change import Change, check_on_conflict
-from kartothek_cube.core.commit.commit import PreparedCommit, check_staged, commit_change, prepare_commit
+from kartothek_cube.core.commit.commit import (
+    PreparedCommit,
+    check_staged,
+    commit_change,
+    prepare_commit,
+    swap_tells,
+    write_ahead,
+)
 from kartothek_cube.core.commit.cube_writes import WriteAborted, roll_back_all, settle, swap_or_roll_back
 from kartothek_cube.core.delta.publication import publish_after_commit
 from kartothek_cube.core.metadata.commit_log import CubeCommit, CubePart, Txn, is_applied, ledger_of, mark_of
@@ -84,9 +91,11 @@ def publish(
         If the store does not say whether the write has landed and cannot be asked. It is visible
         whole or not at all.
     """
-    for attempt in count(1):
+    # On a far store the first attempt asks for nothing that a refused swap would tell, too.
+    first = 0 if store.is_remote else 1
+    for attempt in count(first):
         try:
-            return _publish(store, cube, changes, bases, is_first=attempt == 1)
+            return _publish(store, cube, changes, bases, is_first=attempt == first)
         except WriteAborted:
             if attempt > current_options().commit_retries:
                 raise
@@ -139,22 +148,29 @@ def _publish_together(
             )
         bases = {**bases, seed: state}
     last = changes[seed] if seed in changes else empty_change(bases[seed])
+    last = replace(last, cube=write, part=CubePart(uuid, uuids), time=now)
+    at_once = is_first and store.is_remote and all(swap_tells(store, base) for base in bases.values())
     # Everything is checked before the first swap, the coordinator first: if it stays as it is now,
     # nobody can have aborted the write.
-    last = replace(last, cube=write, part=CubePart(uuid, uuids), time=now)
-    first = prepare_commit(store, last, bases.get(seed))
+    prepared = {} if at_once else {seed: prepare_commit(store, last, bases.get(seed))}
+    first = prepared.get(seed)
     newest: Snapshot | HiddenDocument | None = bases.get(seed) if first is None else first.newest
     if newest is None and not is_first:  # the seed may be a vacancy, which aborts have left
         newest = find_state(store, uuid)
     part = part_of(uuid, uuids, newest)
-    prepared = {seed: first}
     others = {i: replace(change, cube=write, part=part, time=now) for i, change in others.items()}
-    prepared |= {i: prepare_commit(store, change, bases.get(i)) for i, change in others.items()}
+    if at_once:
+        prepared = _prepared_at_once(store, {**others, seed: last}, bases)
+    else:
+        prepared |= {i: prepare_commit(store, change, bases.get(i)) for i, change in others.items()}
     landed: dict[str, Snapshot] = {}
     try:
-        # In the order of their names, so that of two writers one comes first everywhere.
-        for i, change in others.items():
-            landed[i] = _landed(commit_change(store, change, bases.get(i), prepared.pop(i)))
+        if at_once and len(others) > 1:
+            landed = _marked_at_once(store, others, bases, prepared)
+        else:
+            # In the order of their names, so that of two writers one comes first everywhere.
+            for i, change in others.items():
+                landed[i] = _landed(commit_change(store, change, bases.get(i), prepared.pop(i)))
     except (Exception, KeyboardInterrupt) as error:
         roll_back_all(store, uuids, write.id)
         if isinstance(error, CommitOutcomeUnknown):  # the others tell: it will never be visible
@@ -173,6 +189,39 @@ def _publish_together(
         if DELTA_KEY in snapshot.document.metadata:
             publish_after_commit(store, snapshot)
     return complete | ({seed: seen} if seed in changes else {})
+
+
+def _prepared_at_once(
+    store: Store, changes: Mapping[str, Change], bases: Mapping[str, Snapshot]
+) -> dict[str, PreparedCommit | None]:
+    """The changes checked against the known states, with the files beside their documents."""
+
+    def prepare(i: str) -> PreparedCommit | None:
+        prepared = prepare_commit(store, changes[i], bases.get(i), looks=False)
+        return None if prepared is None else write_ahead(store, prepared)
+
+    return dict(zip(changes, map_in_threads(prepare, list(changes), store=store), strict=True))
+
+
+def _marked_at_once(
+    store: Store,
+    changes: Mapping[str, Change],
+    bases: Mapping[str, Snapshot],
+    prepared: Mapping[str, PreparedCommit | None],
+) -> dict[str, Snapshot]:
+    """Swap all datasets but the coordinator at once.
+
+    Two writers could wait for each other, so nothing is waited for: if somebody else was faster,
+    the write begins again, one dataset after the other.
+    """
+
+    def mark(i: str) -> Snapshot:
+        try:
+            return _landed(commit_change(store, changes[i], bases.get(i), prepared[i], retries=0))
+        except CommitConflict as error:
+            raise WriteAborted(str(error)) from error
+
+    return dict(zip(changes, map_in_threads(mark, list(changes), store=store), strict=True))
 
 
 def _landed(snapshot: Snapshot) -> Snapshot:
