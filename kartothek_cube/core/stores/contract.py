@@ -14,7 +14,9 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import datetime
 from io import BytesIO
@@ -274,6 +276,10 @@ class Store(ABC):
         """Wait until everything that was put is there; here it is. Views may put in threads."""
         return
 
+    def probe(self) -> None:
+        """Find out now, as the first `put_if` would, whether the server keeps conditions."""
+        return
+
     def put_file(self, key: str, source: Source) -> None:
         """Write an object from a file's path or a binary stream. The source is left in place."""
         buffer = BytesIO()
@@ -430,6 +436,9 @@ class StoreView(Store):
     def flush(self) -> None:
         self.inner.flush()
 
+    def probe(self) -> None:
+        self.inner.probe()
+
     def put_file(self, key: str, source: Source) -> None:
         self.around("put_file", key, lambda: self.inner.put_file(key, source))
 
@@ -534,21 +543,31 @@ def supports_conditional_put(
     delete : Callable
         Deletes the object of a key.
     """
-    # One lock per place: a server that does not answer blocks no other. `setdefault` is atomic.
-    with _LOCKS.setdefault(place, threading.Lock()):
-        if place not in _SUPPORTED:
-            # A client repeats a put whose answer was lost, and the repetition is refused although
-            # the put was valid. Such a round proves nothing, so there are three.
-            rounds = (_try_round(put_if, delete) for _ in range(_ROUNDS))
-            _SUPPORTED[place] = next((verdict for verdict in rounds if verdict is not None), False)
-        return _SUPPORTED[place]
+    keys = list[str]()
+    try:
+        # One lock per place: a server that does not answer blocks no other. `setdefault` is atomic.
+        with _LOCKS.setdefault(place, threading.Lock()):
+            if place not in _SUPPORTED:
+                # A client repeats a put whose answer was lost, and the repetition is refused
+                # although the put was valid. Such a round proves nothing, so there are three.
+                rounds = (_try_round(put_if, keys) for _ in range(_ROUNDS))
+                _SUPPORTED[place] = next((verdict for verdict in rounds if verdict is not None), False)
+            return _SUPPORTED[place]
+    finally:  # whoever waits for the verdict does not wait for this
+        for key in keys:
+            with suppress(Exception):
+                delete(key)
 
 
-def _try_round(put_if: Callable[[str, bytes, Any], Any], delete: Callable[[str], object]) -> bool | None:
-    """Create twice, update, update the outdated version; None if a valid put was refused."""
+def _try_round(put_if: Callable[[str, bytes, Any], Any], keys: list[str]) -> bool | None:
+    """Create, create again beside an update, update the outdated version.
+
+    None if a valid put was refused. The key is added to ``keys``.
+    """
     import secrets  # loads much, and readers need none
 
     key = f"kartothek_cube-conditions-{secrets.token_hex(8)}"
+    keys.append(key)
 
     def put(data: bytes, version: Any) -> Any:
         try:
@@ -556,15 +575,13 @@ def _try_round(put_if: Callable[[str, bytes, Any], Any], delete: Callable[[str],
         except ConditionFailed:
             return None
 
-    try:
-        # Contents differ, because an ETag of S3 is a hash of the content.
-        created = put(b"1", None)
-        if created is None:
-            return None
-        if not created or put(b"2", None) is not None:
-            return False
+    # Contents differ, because an ETag of S3 is a hash of the content.
+    created = put(b"1", None)
+    if not created:
+        return None if created is None else False
+    with ThreadPoolExecutor(1) as pool:
+        again = pool.submit(copy_context().run, put, b"2", None)
         updated = put(b"3", created)
-        return None if updated is None else put(b"4", created) is None
-    finally:
-        with suppress(Exception):
-            delete(key)
+        if again.result() is not None:
+            return False
+    return None if updated is None else put(b"4", created) is None

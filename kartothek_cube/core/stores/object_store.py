@@ -401,21 +401,29 @@ class ObjectStore(Store):
     def put_if(self, key: str, data: Data, version: Version | None) -> ObjectVersion:
         check_key(key)
         expected = None if version is None else _object_version(version)
-        checks = self._location.check_conditions
-        # Servers of the providers respect conditions; a probe would cost five requests.
-        if checks or (checks is None and custom_endpoint(self._location)):
-
-            def probe(client: Any) -> bool:
-                return supports_conditional_put(self._place, partial(_put_on_condition, client), client.delete)
-
-            if not self._write("put_if", "kartothek_cube-conditions", probe):
-                return self._put_as_only_writer(key, data, expected)
+        if not self._keeps_conditions():
+            return self._put_as_only_writer(key, data, expected)
         mode = "create" if expected is None else _token_of(asdict(expected))
 
         def swap(client: Any) -> ObjectVersion:
             return self._version(client.put(key, _plain(data), mode=mode, use_multipart=False))
 
         return self._write("put_if", key, swap, lambda: self.mismatch(key, version))
+
+    def probe(self) -> None:
+        with contextlib.suppress(Exception):  # the first `put_if` asks again
+            self._keeps_conditions()
+
+    def _keeps_conditions(self) -> bool:
+        checks = self._location.check_conditions
+        # Servers of the providers respect conditions; a probe would cost five requests.
+        if not checks and (checks is not None or not custom_endpoint(self._location)):
+            return True
+
+        def supported(client: Any) -> bool:
+            return supports_conditional_put(self._place, partial(_put_on_condition, client), client.delete)
+
+        return self._write("put_if", "kartothek_cube-conditions", supported)
 
     def _put_as_only_writer(self, key: str, data: Data, version: ObjectVersion | None) -> ObjectVersion:
         if current_options().require_atomic:

@@ -110,6 +110,8 @@ class UploadingStore(InstrumentedStore):
         with self._has_room:
             self._has_room.wait_for(lambda: not self._bytes or self._bytes + size <= self._budget)
             self._bytes += size
+        if not self._puts:
+            self._pool.submit(copy_context().run, self.inner.probe)
         self._puts[key] = self._pool.submit(copy_context().run, self._put, key, data, size)
 
     def _put(self, key: str, data: Data, size: int) -> None:
