@@ -28,6 +28,7 @@ SAIL := .venv-sail
 INSTALL := scripts/install.sh
 QUICK := -m "not spark and not slow and not interop and not servers"
 UNIT := --ignore tests/unit/support tests/unit tests/test_layers.py tests/test_shape.py tests/test_flow.py
+FAR := tests/robustness/crash $(addprefix tests/unit/,commit cube/write cube/members maintenance rows)
 PLAIN := $(addprefix tests/unit/,io metadata scan cube/execute) tests/unit/runtime/test_fast_paths.py tests/golden
 
 # `make test` runs the newest PySpark, `make test-spark` another one.
@@ -111,7 +112,7 @@ test-exhaustive: $(VENV)/.full $(VENV)/.release ## what `make test` leaves out, 
 	HYPOTHESIS_PROFILE=exhaustive $(VENV)/bin/python -m pytest -n $(WORKERS) --exhaustive $(ARGS)
 	$(MAKE) test-oldest
 	for version in 4.1 4.2; do $(MAKE) test-spark SPARK=$$version || exit 1; done
-	$(MAKE) test-plain test-sail test-orchestration dist
+	$(MAKE) test-plain test-far test-sail test-orchestration dist
 	$(MAKE) soak SOAK_SECONDS=60
 
 .PHONY: mutants
@@ -129,6 +130,10 @@ test-unit: $(VENV)/.quick ## every unit test, of those with many cases the first
 .PHONY: test-plain
 test-plain: $(VENV)/.quick ## the quick tests of reading and of documents without the fast paths, which rely on internals of Arrow
 	KARTOTHEK_CUBE_FAST=0 $(VENV)/bin/python -m pytest -n $(WORKERS) $(QUICK) $(PLAIN) $(ARGS)
+
+.PHONY: test-far
+test-far: $(VENV)/.quick ## tests of writes and crashes with stores in memory that say they wait for a server
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --far $(FAR) $(ARGS)
 
 .PHONY: test-oldest
 test-oldest: $(OLDEST)/.quick ## the quick tests with the oldest versions that pyproject.toml declares

@@ -91,12 +91,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="of the cases of a parametrised test run the first and every Nth after it",
     )
+    parser.addoption(
+        "--far",
+        action="store_true",
+        help="stores in memory say that they wait for a server, so that files are sent in threads and calls go at once",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the markers known that only fixtures of this file give, and say how thorough to be."""
     if config.getoption("--exhaustive"):
         os.environ[EXHAUSTIVE] = "1"
+    if config.getoption("--far"):
+        from kartothek_cube.core.stores.local import MemoryStore
+
+        MemoryStore.is_remote = True
     config.addinivalue_line(
         "markers",
         "servers: talks to the server of an object store that runs as a process of its own (given by its fixture)",
