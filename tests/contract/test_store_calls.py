@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -17,14 +19,14 @@ from kartothek_cube.api import cube as cube_api
 from kartothek_cube.api import dataset as dataset_api
 from kartothek_cube.api import discover as discover_api
 from kartothek_cube.core.stores.local import LocalStore, MemoryStore
-from kartothek_cube.testing.stores import CountingStore
+from kartothek_cube.testing.stores import CountingStore, RoundsStore
 from tests.caches import forget
 from tests.support.checklists import REPOSITORY
 from tests.support.store_calls import CUBE_CASES, CUBES, DATASET_CASES, DATASETS, UUID, Case, Z, stored
 
 pytestmark = pytest.mark.slow
 
-PAGE = REPOSITORY / "docs" / "store-calls.md"
+PAGE, ROUNDS = REPOSITORY / "docs" / "store-calls.md", Path(__file__).with_name("rounds.json")
 # It says whether there is a file to open, and sends nothing.
 NO_CALL = "local_path"
 
@@ -32,20 +34,43 @@ NO_CALL = "local_path"
 # --- the numbers ----------------------------------------------------------------------------------
 
 
-def called(case: Case, size: dict[str, int], *, warm: bool) -> Counter[str]:
-    """What the verb calls on a store without local paths."""
+def prepared(case: Case, size: dict[str, int], *, warm: bool) -> tuple[MemoryStore, Z, object]:
+    """What the verb is called with."""
     store, z = MemoryStore(), Z(**size)
     given = case.make(store, z)
     if case.again or not warm:
         for known in (store, given):
             if isinstance(known, MemoryStore):
                 forget(known)
-    counting = CountingStore(store)
+    if case.again and warm:
+        case.run(store, z, given)
+    return store, z, given
+
+
+def called(case: Case, size: dict[str, int], *, warm: bool) -> Counter[str]:
+    """What the verb calls on a store without local paths."""
     with options(threads=1):  # more of them read more of the history ahead
-        if case.again and warm:
-            case.run(store, z, given)
+        store, z, given = prepared(case, size, warm=warm)
+        counting = CountingStore(store)
         case.run(counting, z, given)
     return Counter({operation: n for operation, n in counting.counts.items() if operation != NO_CALL})
+
+
+def rounds(case: Case, *, warm: bool) -> int:
+    """How many calls wait for each other in a far store, at most."""
+    most = 0
+    for size in sizes_of(case):
+        store, z, given = prepared(case, size, warm=warm)
+        counting = RoundsStore(store)
+        with counting.rounds_counted():
+            case.run(counting, z, given)
+        most = max(most, counting.rounds)
+    return most
+
+
+def known_rounds() -> dict[str, list[int]]:
+    """The rounds of each case, cold and warm."""
+    return json.loads(ROUNDS.read_text(encoding="utf-8"))
 
 
 def expected(formulas: str, size: dict[str, int]) -> Counter[str]:
@@ -74,6 +99,13 @@ def test_a_verb_calls_a_store_that_is_new_to_it_as_often_as_the_page_says(case, 
 @pytest.mark.parametrize(("case", "size"), PARAMETERS)
 def test_a_verb_calls_a_store_that_it_knows_as_often_as_the_page_says(case, size):
     assert called(case, size, warm=True) == expected(case.warm or case.cold, size)
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
+def test_a_verb_waits_for_a_far_store_no_longer_than_the_page_says(case):
+    # Tasks that end early can spare a round.
+    found = [rounds(case, warm=warm) for warm in (False, True)]
+    assert all(n <= most for n, most in zip(found, known_rounds()[case.name], strict=True)), found
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
@@ -193,25 +225,30 @@ def shown(formulas: str) -> str:
     return "<br>".join(f"`{call}`" if number == "1" else f"{number} `{call}`" for number, call in spelled)
 
 
-def table_of(cases: list[Case]) -> str:
+def table_of(cases: list[Case], known: dict[str, list[int]]) -> str:
     """Verbs with the same arguments and numbers share a row."""
     rows: dict[str, list[str]] = {}
     for case in cases:
         warm = shown(case.warm) if case.warm and case.warm != case.cold else ""
-        rows.setdefault(f"{case.note} | {shown(case.cold)} | {warm}", []).append(f"`{case.verb}`")
+        waits = ", ".join(map(str, dict.fromkeys(known[case.name])))
+        rows.setdefault(f"{case.note} | {shown(case.cold)} | {warm} | {waits}", []).append(f"`{case.verb}`")
     lines = [f"| {'<br>'.join(dict.fromkeys(verbs))} | {row} |" for row, verbs in rows.items()]
-    return "\n".join(["| Verb | | Cold | Warm |", "|---|---|---|---|", *lines]) + "\n"
+    return "\n".join(["| Verb | | Cold | Warm | Rounds |", "|---|---|---|---|---|", *lines]) + "\n"
 
 
 def test_the_page_has_the_numbers_of_the_cases():
-    text = PAGE.read_text(encoding="utf-8")
+    if os.environ.get("REGENERATE"):
+        found = {case.name: [rounds(case, warm=warm) for warm in (False, True)] for case in CASES}
+        lines = (f"{json.dumps(name)}: {json.dumps(each)}" for name, each in found.items())
+        ROUNDS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    known, text = known_rounds(), PAGE.read_text(encoding="utf-8")
     made = text
     for name, cases in (("datasets", DATASET_CASES), ("cubes", CUBE_CASES)):
         begin, end = f"<!-- table: {name} -->\n\n", "\n<!-- end -->"
         head, _, rest = made.partition(begin)
         _, _, tail = rest.partition(end)
         assert head != made, f"the page has no place for {name}"
-        made = head + begin + table_of(cases) + end + tail
+        made = head + begin + table_of(cases, known) + end + tail
     if os.environ.get("REGENERATE"):
         PAGE.write_text(made, encoding="utf-8")
         return
