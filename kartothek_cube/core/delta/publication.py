@@ -54,6 +54,7 @@ from kartothek_cube.core.delta.log import (
 )
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.metadata.document import DELTA_KEY, Document, render_document
+from kartothek_cube.core.metadata.naming import OWN_FOLDERS
 from kartothek_cube.core.metadata.snapshot import Snapshot, cube_columns
 from kartothek_cube.core.metadata.statistics import (
     FileStatistics,
@@ -493,8 +494,9 @@ def remove_log(store: Store, snapshot: Snapshot) -> None:
 
 def remove_former_logs(store: Store, snapshot: Snapshot) -> None:
     """Remove the logs of tables that the dataset has no more."""
-    tables = [prefix.split("/")[1] for prefix in store.list(f"{snapshot.uuid}/").prefixes]
-    for folder in (log_folder(snapshot.uuid, table) for table in tables if table not in snapshot.tables):
+    folders = [prefix.split("/")[1] for prefix in store.list(f"{snapshot.uuid}/").prefixes]
+    former = sorted({*folders}.difference(snapshot.tables, OWN_FOLDERS))
+    for folder in (log_folder(snapshot.uuid, table) for table in former):
         if keys := list_log(store, folder)[0]:
             _remove_keys(store, folder, keys)
 

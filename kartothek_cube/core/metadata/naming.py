@@ -19,6 +19,8 @@ JSON_SUFFIX = f"{DOCUMENT_SUFFIX}.json"
 MSGPACK_SUFFIX = f"{DOCUMENT_SUFFIX}.msgpack.zstd"
 SCHEMA_FILE = "_common_metadata"
 STATISTICS_FOLDER = "_statistics"
+# Folders of a dataset that are no tables.
+OWN_FOLDERS = frozenset({"indices", STATISTICS_FOLDER, "_history"})
 # Inside the folder of a table: the log that makes a Delta table of its files.
 DELTA_FOLDER = "_delta_log"
 
