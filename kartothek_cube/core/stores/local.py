@@ -458,6 +458,9 @@ class LocalStore(Store):
             self._writer.replace(path, lambda file: file.write(data))
 
     def put_many(self, objects: Objects) -> None:
+        if len(objects) == 1:  # nothing waits beside it
+            self.put(*objects[0])
+            return
         with self._writer.batch() as replace:
             for key, data in objects:
                 with self._writing(key) as path:

@@ -5,8 +5,10 @@ encodings, factories.
 from __future__ import annotations
 
 import copy
+import threading
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.dataset.read import read_table
@@ -18,7 +20,7 @@ from kartothek_cube.core.dataset.write import (
 )
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory
 from kartothek_cube.core.stores.contract import ReadOnlyView
-from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType, ReadOnlyStore, Unsupported
 from tests.support.datasets import (
     UUID,
@@ -341,3 +343,14 @@ def test_a_dataset_without_tables_takes_any(store):
 def test_the_file_of_an_update_has_the_types_that_were_given(stored):
     update(stored, TWO.astype({"x": "int8"}))
     assert {str(file_of(stored, label).schema.field("x").type) for label in labels(stored)} == {"int64", "int8"}
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_small_write_to_a_near_store_starts_no_thread(is_local, tmp_path, monkeypatch):
+    store = LocalStore(tmp_path) if is_local else MemoryStore()
+    data = pa.table({"x": [1], "i1": [1], "v1": [1.0]})
+    store_dataframes_as_dataset(store, "uuid", [data], secondary_indices=["i1"])
+    begun = []
+    monkeypatch.setattr(threading.Thread, "start", begun.append)
+    update_dataset_from_dataframes([data], store, "uuid")
+    assert not begun
