@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +23,11 @@ import pyarrow.dataset as pads
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 from data import LONG, Place, forget, tables
-from pairs import Row, beside, limited, turns
+from pairs import Row, absent, beside, limited, turns, within
 from script import Bench, run
 
 from kartothek_cube import C, Cube, build_cube, copy_cube, open_store, plan_cube_query, query_cube_arrow
+from kartothek_cube.api.dataset import read_table_arrow, store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.stores.contract import Store
 
 LATENCY = 0.02
@@ -129,6 +132,161 @@ def read_files(files: pa_fs.S3FileSystem, paths: Sequence[str], threads: int) ->
         return sum(pool.map(read, paths))
 
 
+# --- writes, beside tables of other formats -------------------------------------------------------
+
+
+PART = "WEEK"
+
+
+@dataclass(frozen=True)
+class Ours:
+    """A dataset in the stand-in."""
+
+    endpoint: str
+    package: ClassVar[str] = "kartothek_cube"
+
+    def build(self, name: str, rows: pa.Table) -> None:
+        store_dataframes_as_dataset(s3(self.endpoint).store, name, [rows], partition_on=PART)
+
+    def append(self, name: str, rows: Sequence[pa.Table]) -> None:
+        store = s3(self.endpoint).store
+        for more in rows:
+            update_dataset_from_dataframes([more], store, name)
+
+    def read(self, name: str, week: int) -> int:
+        forget()
+        return read_table_arrow(name, s3(self.endpoint).store, predicates=[[(PART, "==", week)]]).num_rows
+
+
+@dataclass(frozen=True)
+class Delta:
+    """A table of deltalake."""
+
+    endpoint: str
+    package: ClassVar[str] = "deltalake"
+
+    @property
+    def _options(self) -> dict[str, str]:
+        credentials = {"aws_access_key_id": KEY, "aws_secret_access_key": KEY, "aws_region": REGION}
+        return {**credentials, "aws_endpoint": self.endpoint, "aws_allow_http": "true", "conditional_put": "etag"}
+
+    def build(self, name: str, rows: pa.Table) -> None:
+        from deltalake import write_deltalake  # nobody has to have it
+
+        write_deltalake(f"s3://{BUCKET}/{name}", rows, partition_by=[PART], storage_options=self._options)
+
+    def append(self, name: str, rows: Sequence[pa.Table]) -> None:
+        from deltalake import DeltaTable, write_deltalake
+
+        table = DeltaTable(f"s3://{BUCKET}/{name}", storage_options=self._options)
+        for more in rows:
+            write_deltalake(table, more, mode="append")
+
+    def read(self, name: str, week: int) -> int:
+        from deltalake import DeltaTable
+
+        table = DeltaTable(f"s3://{BUCKET}/{name}", storage_options=self._options)
+        return int(table.to_pyarrow_table(partitions=[(PART, "=", str(week))]).num_rows)
+
+
+@dataclass(frozen=True)
+class Lance:
+    """A table of Lance, which has no partitions: a build is one file."""
+
+    endpoint: str
+    package: ClassVar[str] = "lance"
+
+    @property
+    def _options(self) -> dict[str, str]:
+        credentials = {"aws_access_key_id": KEY, "aws_secret_access_key": KEY, "aws_region": REGION}
+        return {**credentials, "aws_endpoint": self.endpoint, "allow_http": "true"}
+
+    def build(self, name: str, rows: pa.Table) -> None:
+        import lance  # nobody has to have it
+
+        lance.write_dataset(rows, f"s3://{BUCKET}/{name}", storage_options=self._options)
+
+    def append(self, name: str, rows: Sequence[pa.Table]) -> None:
+        import lance
+
+        table = lance.dataset(f"s3://{BUCKET}/{name}", storage_options=self._options)
+        for more in rows:
+            table = lance.write_dataset(more, table, mode="append", storage_options=self._options)
+
+    def read(self, name: str, week: int) -> int:
+        import lance
+
+        table = lance.dataset(f"s3://{BUCKET}/{name}", storage_options=self._options)
+        return int(table.to_table(filter=f"{PART} = {week}").num_rows)
+
+
+@dataclass(frozen=True)
+class Iceberg:
+    """A table of PyIceberg; its catalogue is a file of SQLite nearby, which costs no request."""
+
+    endpoint: str
+    catalogue: Path
+    package: ClassVar[str] = "pyiceberg"
+
+    def _catalog(self) -> Any:
+        from pyiceberg.catalog.sql import SqlCatalog  # nobody has to have it
+
+        credentials = {"s3.access-key-id": KEY, "s3.secret-access-key": KEY, "s3.region": REGION}
+        place = {"uri": f"sqlite:///{self.catalogue}", "warehouse": f"s3://{BUCKET}/iceberg"}
+        return SqlCatalog("bench", **place, **credentials, **{"s3.endpoint": self.endpoint})
+
+    def build(self, name: str, rows: pa.Table) -> None:
+        catalog = self._catalog()
+        catalog.create_namespace_if_not_exists("bench")
+        table = catalog.create_table(f"bench.{name}", rows.schema)
+        with table.update_spec() as spec:
+            spec.add_identity(PART)
+        table.append(rows)
+
+    def append(self, name: str, rows: Sequence[pa.Table]) -> None:
+        table = self._catalog().load_table(f"bench.{name}")
+        for more in rows:
+            table.append(more)
+
+    def read(self, name: str, week: int) -> int:
+        table = self._catalog().load_table(f"bench.{name}")
+        return int(table.scan(row_filter=f"{PART} == {week}").to_arrow().num_rows)
+
+
+def written(first: int, parts: int) -> pa.Table:
+    """100 rows for each week."""
+    rng, n = np.random.default_rng(first), 100 * parts
+    week = np.repeat(np.arange(first, first + parts), 100)
+    return pa.table({PART: week, "PRODUCT_ID": np.arange(n), "SALES": rng.random(n)})
+
+
+def far_writes(bench: Bench, stand_in: Server) -> Iterator[Row]:
+    """A build, appends and a read by whoever has not seen the table, beside other formats."""
+    parts, times, numbers = bench.size(200, 10), bench.size(50, 3), count()
+    sides = {
+        "ours": Ours(stand_in.endpoint),
+        "deltalake": Delta(stand_in.endpoint),
+        "Lance": Lance(stand_in.endpoint),
+        "PyIceberg": Iceberg(stand_in.endpoint, bench.folder / "catalog.db"),
+    }
+    sides = {name: side for name, side in sides.items() if importlib.util.find_spec(side.package)}
+    rows, more = written(0, parts), [written(i % parts, 1) for i in range(times)]
+    works: dict[str, Callable[[Any], object]] = {
+        f"build of {parts} partitions": lambda side: side.build(f"built{next(numbers)}", rows),
+        "append, opened anew": lambda side: side.append("table", more[:1]),
+        f"{times} appends": lambda side: side.append("table", more),
+        "one partition, opened anew": lambda side: side.read("table", parts // 2),
+    }
+    stand_in.reset(0)
+    for side in sides.values():
+        side.build("table", rows)
+    stand_in.reset(LATENCY)
+    for work, call in works.items():
+        taken = turns({name: partial(call, side) for name, side in sides.items()}, bench.rounds)
+        for peer in ("deltalake", "Lance", "PyIceberg"):
+            yield within(work, taken, peer, "ours", 1) if peer in taken else absent(work, peer, "<= 1x")
+
+
 def results(bench: Bench) -> Iterator[Row]:
     weeks = bench.size(5000, 50)
     local = Place(LONG, bench.folder / "long")
@@ -140,6 +298,7 @@ def results(bench: Bench) -> Iterator[Row]:
         yield from one_cell(bench, stand_in, ours, other, files, week)
         yield from many_files(bench, stand_in, ours, other, files, local, min(weeks, 200))
         yield from clustered(bench, stand_in, ours, weeks)
+        yield from far_writes(bench, stand_in)
 
 
 def one_cell(
