@@ -274,6 +274,11 @@ def remember(store: Store, snapshot: Snapshot) -> Snapshot:
     return snapshot
 
 
+def remembered(store: Store) -> list[str]:
+    """The uuids of the datasets of a store that are in the cache."""
+    return [uuid for identity, uuid in _cache if identity == store.identity]
+
+
 def find_snapshot(store: Store, uuid: str) -> Snapshot | None:
     """The snapshot of a dataset, or None if it does not exist."""
     try:
@@ -318,7 +323,11 @@ def load_state(store: Store, uuid: str) -> Snapshot | HiddenDocument:
     if cached is not None and cached.document.partitions is not None and is_current(store, cached):
         return cached
     while True:
-        stored = read_document(store, uuid)
+        try:
+            stored = read_document(store, uuid)
+        except DatasetNotFound:
+            _cache.discard((store.identity, uuid))  # nobody needs to ask again
+            raise
         mark, ledger = pending_mark(stored.document), ledger_of(stored.document.metadata)
         if ledger is not None and ledger.is_vacant:
             return HiddenDocument(stored, None)
