@@ -5,6 +5,7 @@ In order:
 - index files, read whole or in part
 - indices built from data files
 - states of the past, from a history entry and an older document
+- files that a verb reads several times
 - loading
 """
 
@@ -71,7 +72,7 @@ from kartothek_cube.core.metadata.snapshot import (
 from kartothek_cube.core.runtime.executor import THREADS, LruCache, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.snapshots.documents import StoredDocument, read_document
-from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.contract import Buffer, Store, StoreView
 from kartothek_cube.errors import (
     CorruptDocument,
     DatasetNotFound,
@@ -228,6 +229,37 @@ def past_snapshot(store: Store, document: Document, key: str, known: Mapping[str
     # An index that was replaced before its file was written has no key.
     indices = {c: index_key(document.uuid, c, _NEVER) if key is None else key for c, key in document.indices.items()}
     return replace(make_snapshot(replace(document, indices=indices), key, None, schemas), lost=lost)
+
+
+# --- files that a verb reads several times --------------------------------------------------------
+
+
+_KEPT_BYTES = 64 * 2**20
+
+
+class KeptFiles(StoreView):
+    """A view of a store for one verb, which asks for the end of each data or index file once.
+
+    A remote file is opened for the search, for its figures and for its rows, and most files come
+    whole with their end. Files that a snapshot names never change. In each other process the view
+    begins anew.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._ends = LruCache[str, tuple[Buffer, int]](_KEPT_BYTES)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return KeptFiles, (self.inner,)
+
+    def tail(self, key: str, n: int) -> tuple[Buffer, int]:
+        """As in `Store`."""
+        kept = self._ends.get(key)
+        if kept is None or len(kept[0]) < min(n, kept[1]):
+            kept = self.inner.tail(key, n)
+            self._ends.put(key, kept, len(kept[0]))
+        end, size = kept
+        return end[max(0, len(end) - n) :], size
 
 
 # --- loading --------------------------------------------------------------------------------------
