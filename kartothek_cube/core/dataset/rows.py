@@ -38,7 +38,15 @@ from kartothek_cube.core.rows.merge import (
     plan_merge,
     with_source_types,
 )
-from kartothek_cube.core.rows.run import RowsPlan, StagedRows, check_seed_stays, dry_report, plan_rows, stage_rows
+from kartothek_cube.core.rows.run import (
+    RowsPlan,
+    RowsSearch,
+    StagedRows,
+    check_seed_stays,
+    dry_report,
+    plan_rows,
+    stage_rows,
+)
 from kartothek_cube.core.runtime.executor import THREADS
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -314,7 +322,8 @@ def _plan_where(store: Store, base: Snapshot, spec: RewriteSpec, edit: RowEdit, 
         StoredFile(label, task.key, task.constants)
         for label, task in zip(labels_of(plan, base, spec.table), plan.tasks(), strict=True)
     ]
-    return plan_rows(store, base, spec, edit, files, executor)
+    (planned,) = plan_rows(store, [RowsSearch(base, spec, edit, files)], executor)
+    return planned
 
 
 def run_rows(

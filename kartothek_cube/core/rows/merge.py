@@ -41,7 +41,7 @@ from kartothek_cube.core.rows.edits import (
     check_keys,
     check_no_nulls,
 )
-from kartothek_cube.core.rows.run import RowsPlan, plan_rows, stored_files, with_all_columns
+from kartothek_cube.core.rows.run import RowsPlan, RowsSearch, plan_rows, stored_files, with_all_columns
 from kartothek_cube.core.runtime.executor import THREADS, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.snapshots.loader import load_index
@@ -562,6 +562,14 @@ def with_source_types(spec: RewriteSpec, schema: pa.Schema) -> RewriteSpec:
     return replace(spec, schema=pa.schema(fields))
 
 
+def merge_search(
+    store: Store, base: Snapshot, spec: RewriteSpec, edit: RowEdit, source: SourceKeys, rules: MergeRules
+) -> RowsSearch:
+    """The files that may have keys of the source."""
+    mask = partitions_with_keys(store, base, source)
+    return RowsSearch(base, spec, edit, stored_files(base, spec.table, mask | rules.deletes_others))
+
+
 def plan_merge(
     store: Store,
     base: Snapshot,
@@ -578,8 +586,7 @@ def plan_merge(
     InvalidInput
         If ``when_matched`` is "error" and a row has a key of the source.
     """
-    mask = partitions_with_keys(store, base, source)
-    plan = plan_rows(store, base, spec, edit, stored_files(base, spec.table, mask | rules.deletes_others), executor)
+    (plan,) = plan_rows(store, [merge_search(store, base, spec, edit, source, rules)], executor)
     is_new = np.ones(source.num_rows, dtype=bool)
     for match in plan.matches:
         if match.found.sources is not None:

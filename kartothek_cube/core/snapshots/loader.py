@@ -12,7 +12,8 @@ In order:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -234,7 +235,7 @@ def past_snapshot(store: Store, document: Document, key: str, known: Mapping[str
 # --- files that a verb reads several times --------------------------------------------------------
 
 
-_KEPT_BYTES = 64 * 2**20
+_KEPT_BYTES, _READ_AHEAD = 64 * 2**20, 128 * 2**10
 
 
 class KeptFiles(StoreView):
@@ -248,6 +249,7 @@ class KeptFiles(StoreView):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self._ends = LruCache[str, tuple[Buffer, int]](_KEPT_BYTES)
+        self._present = set[str]()
 
     def __reduce__(self) -> tuple[object, ...]:
         return KeptFiles, (self.inner,)
@@ -260,6 +262,25 @@ class KeptFiles(StoreView):
             self._ends.put(key, kept, len(kept[0]))
         end, size = kept
         return end[max(0, len(end) - n) :], size
+
+    def contains(self, key: str) -> bool:
+        """As in `Store`."""
+        if key not in self._present and self._ends.get(key) is None:
+            if not self.inner.contains(key):
+                return False
+            self._present.add(key)
+        return True
+
+    def look_ahead(self, read: Iterable[str], present: Iterable[str]) -> None:
+        """Ask at once for files that will be read, and whether others are there."""
+
+        def begin_to_read(key: str) -> None:
+            with suppress(KeyNotFound):
+                self.tail(key, _READ_AHEAD)
+
+        tasks: list[Callable[[], object]] = [partial(begin_to_read, key) for key in read]
+        tasks += [partial(self.contains, key) for key in present]
+        deque(map_in_threads(lambda task: task(), tasks, store=self.inner), maxlen=0)
 
 
 # --- loading --------------------------------------------------------------------------------------
@@ -304,6 +325,11 @@ def remember(store: Store, snapshot: Snapshot) -> Snapshot:
         # The result belongs to the commit that made the snapshot, not to later readers.
         _cache.put((store.identity, snapshot.uuid), replace(snapshot, result=None))
     return snapshot
+
+
+def last_seen(store: Store, uuid: str) -> Snapshot | None:
+    """The snapshot of a dataset in the cache, which may not be the newest any more."""
+    return _cache.get((store.identity, uuid))
 
 
 def remembered(store: Store) -> list[str]:
