@@ -153,6 +153,23 @@ class Selection:
         for files in chain.from_iterable(self.base.partitions.take(run).files.values() for run in runs):
             yield from (_Footer(self.base.uuid, key, dimensions, column) for key in files.drop_null().to_pylist())
 
+    def sized(self, runs: Sequence[IntArray], figures: Mapping[str, FileStats]) -> Selection:
+        """With the number of rows that takes ``target_bytes``."""
+        if self.target_bytes is None:
+            return self
+        found = [figures[footer.key] for footer in self.footers(runs)]
+        size, rows = sum(f.size for f in found), sum(f.rows for f in found)
+        return replace(self, target_rows=max(1, rows * self.target_bytes // max(1, size))) if rows else self
+
+    def compared(self, runs: Sequence[IntArray], figures: Mapping[str, FileStats]) -> list[list[int]]:
+        """The files whose key columns tell overlays, as by `files_to_compare`."""
+        # A dataset of a cube has one table; of several, a partition might override only in one.
+        if self.order is None or len(self.base.partitions.files) != 1:
+            return []
+        # Files that become one need no comparison. Sorted ones do: which are merged is decided by
+        # their ranges, whatever comes between them.
+        return files_to_compare(self.base, runs, figures, self.target_rows if self.clustering is None else 1)
+
 
 class _Footer(NamedTuple):
     """A footer to read, with the arguments of `file_stats`."""
@@ -174,8 +191,14 @@ def plan_files(store: Store, selections: Sequence[Selection], executor: Executor
     footers = [f for selection, of_one in zip(selections, runs, strict=True) for f in selection.footers(of_one)]
     found = map_files(partial(_read_footer, store), footers, executor=executor, store=store)
     figures = {footer.key: stats for footer, stats in zip(footers, found, strict=True)}
+    sized = [selection.sized(of_one, figures) for selection, of_one in zip(selections, runs, strict=True)]
+    compared = [selection.compared(of_one, figures) for selection, of_one in zip(sized, runs, strict=True)]
+    overlaid = _overlays(store, sized, compared, figures, executor)
     return [
-        Compaction(s, _plan(store, s, of_one, figures, executor)) for s, of_one in zip(selections, runs, strict=True)
+        Compaction(
+            s, plan_compaction(s.base, of_one, figures, s.target_rows, s.partitions, o, s.clustering, rewrite=s.rewrite)
+        )
+        for s, of_one, o in zip(sized, runs, overlaid, strict=True)
     ]
 
 
@@ -183,56 +206,42 @@ def _read_footer(store: Store, footer: _Footer) -> FileStats:
     return file_stats(store, *footer)
 
 
-def _plan(
-    store: Store, selection: Selection, runs: Sequence[IntArray], figures: Mapping[str, FileStats], executor: Executor
-) -> CompactionPlan:
-    base, order, clustering, target_rows = selection.base, selection.order, selection.clustering, selection.target_rows
-    if selection.target_bytes is not None:
-        found = [figures[footer.key] for footer in selection.footers(runs)]
-        size, rows = sum(f.size for f in found), sum(f.rows for f in found)
-        target_rows = max(1, rows * selection.target_bytes // max(1, size)) if rows else target_rows
-    overlaid: list[Overlay] = []
-    # A dataset of a cube has one table; of several, a partition might override only in one.
-    if order is not None and len(base.partitions.files) == 1:
-        # Files that become one need no comparison. Sorted ones do: which are merged is decided by
-        # their ranges, whatever comes between them.
-        compared = files_to_compare(base, runs, figures, target_rows if clustering is None else 1)
-        overlaid = _overlays(store, base, compared, figures, order, executor)
-    return plan_compaction(
-        base, runs, figures, target_rows, selection.partitions, overlaid, clustering, rewrite=selection.rewrite
-    )
-
-
 def _overlays(
     store: Store,
-    base: Snapshot,
-    compared: Sequence[Sequence[int]],
+    selections: Sequence[Selection],
+    compared: Sequence[Sequence[Sequence[int]]],
     figures: Mapping[str, FileStats],
-    order: CellOrder,
     executor: Executor,
-) -> list[Overlay]:
-    """The overlays among some files, from their key columns."""
-    if not compared:
-        return []
-    (files,) = base.partitions.files.values()
-    keys = [tuple(files.take(pa.array(positions)).to_pylist()) for positions in compared]
-    request = FileRequest(base.uuid, base.schema, order.dimensions)
+) -> list[list[Overlay]]:
+    """The overlays among some files of each dataset, from their key columns."""
+    requests, items = dict[int, FileRequest](), list[tuple[int, tuple[str, ...]]]()
+    for number, (selection, of_one) in enumerate(zip(selections, compared, strict=True)):
+        if of_one and selection.order is not None:
+            base = selection.base
+            requests[number] = FileRequest(base.uuid, base.schema, selection.order.dimensions)
+            (files,) = base.partitions.files.values()
+            items += [(number, tuple(files.take(pa.array(positions)).to_pylist())) for positions in of_one]
 
-    def weight(names: tuple[str, ...]) -> int:
-        return sum(_CELL_BYTES * (1 + len(order.dimensions)) * figures[name].rows for name in names)
+    def weight(item: tuple[int, tuple[str, ...]]) -> int:
+        number, keys = item
+        return sum(_CELL_BYTES * (1 + len(requests[number].columns)) * figures[key].rows for key in keys)
 
-    found = map_files(partial(_overlays_of, store, request), keys, executor=executor, store=store, weight=weight)
-    return [
-        Overlay(tuple(positions[i] for i in overlay.files), overlay.rows)
-        for positions, of_files in zip(compared, found, strict=True)
-        for overlay in of_files
-    ]
+    found = map_files(partial(_overlays_of, store, requests), items, executor=executor, store=store, weight=weight)
+    with closing(found):
+        return [
+            [
+                Overlay(tuple(positions[i] for i in overlay.files), overlay.rows)
+                for positions, of_files in zip(of_one, islice(found, len(of_one)), strict=True)
+                for overlay in of_files
+            ]
+            for of_one in compared
+        ]
 
 
-def _overlays_of(store: Store, request: FileRequest, keys: Sequence[str]) -> list[Overlay]:
-    return overlays(
-        pack(list(map_in_threads(lambda key: read_rows(store, key, request), keys, store=store)), request.columns)
-    )
+def _overlays_of(store: Store, requests: Mapping[int, FileRequest], item: tuple[int, tuple[str, ...]]) -> list[Overlay]:
+    request, keys = requests[item[0]], item[1]
+    tables = list(map_in_threads(lambda key: read_rows(store, key, request), keys, store=store))
+    return overlays(pack(tables, request.columns))
 
 
 # --- execution ----------------------------------------------------------------------------------

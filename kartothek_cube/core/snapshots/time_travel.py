@@ -411,7 +411,8 @@ def load_with_entries(store: Store, uuid: str) -> tuple[Snapshot, dict[str, Hist
     Of a far store both come at once: the entries are those of the state that was seen last.
     """
     seen = last_seen(store, uuid) if store.is_remote and thread_count(store) > 1 else None
-    commits = [] if seen is None else [c.id for c in reversed(seen.chain)][:_READ_AHEAD]
+    chain = () if seen is None or seen.has_foreign_commit else seen.chain
+    commits = [commit.id for commit in reversed(chain)][:_READ_AHEAD]
 
     def read(commit: str) -> HistoryEntry | None:
         with suppress(CorruptDocument):
