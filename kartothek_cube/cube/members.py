@@ -11,9 +11,10 @@ from __future__ import annotations
 import logging
 import re
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from kartothek_cube.core.arguments import converter_str, converter_str_set_optional, did_you_mean, join_names
@@ -29,7 +30,7 @@ from kartothek_cube.core.metadata.snapshot import (
     Snapshot,
 )
 from kartothek_cube.core.runtime.executor import map_in_threads
-from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
+from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot, remembered
 from kartothek_cube.core.snapshots.time_travel import AsOf, PastCommit, check_as_of
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
@@ -55,6 +56,7 @@ from kartothek_cube.errors import (
     HistoryUnavailable,
     InvalidInput,
     InvalidType,
+    KartothekCubeError,
     KeyNotFound,
     Unsupported,
 )
@@ -93,28 +95,50 @@ def load_members(
     as in kartothek; without, the error says which dataset is broken and why.
     """
     names = converter_str_set_optional(only)
-    ids = [i for i in dataset_ids(uuid_prefix, store) if names is None or i in names]
-    return load_named(uuid_prefix, store, ids, skip_broken=skip_broken)
+    # Documents that this process knows need not wait for the listing: it only says which count.
+    start = uuid_prefix + KTK_CUBE_UUID_SEPERATOR
+    known = sorted(uuid.removeprefix(start) for uuid in remembered(store) if uuid.startswith(start))
+    guess = [i for i in known if (names is None or i in names) and not i.startswith("+")]
+    loads = [partial(_load, uuid_prefix, store, i) for i in guess]
+    tasks: list[Callable[[], Any]] = [partial(dataset_ids, uuid_prefix, store), *loads]
+    ids, *outcomes = map_in_threads(lambda task: task(), tasks, store=store)
+    # What is not listed is no dataset; what is listed, but was not there, may have been made since.
+    pairs = zip(guess, outcomes, strict=True)
+    found = {i: outcome for i, outcome in pairs if i in ids and not isinstance(outcome, DatasetNotFound)}
+    rest = sorted(i for i in ids if i not in found and (names is None or i in names))
+    found.update(zip(rest, map_in_threads(partial(_load, uuid_prefix, store), rest, store=store), strict=True))
+    return _loaded(uuid_prefix, found, skip_broken=skip_broken)
 
 
 def load_named(uuid_prefix: str, store: Store, ids: Iterable[str], *, skip_broken: bool = False) -> dict[str, Snapshot]:
     """Snapshots of the datasets with these ids, as `load_members`, but without a listing."""
     names = sorted(ids)
+    outcomes = map_in_threads(partial(_load, uuid_prefix, store), names, store=store)
+    return _loaded(uuid_prefix, dict(zip(names, outcomes, strict=True)), skip_broken=skip_broken)
 
-    def load(name: str) -> Snapshot | None:
-        uuid = f"{uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{name}"
-        try:
-            return load_snapshot(store, uuid)
-        except DatasetNotFound:
-            return None  # deleted since the listing, or the write that makes it has not committed
-        except KeyNotFound as error:
-            if not skip_broken:
-                raise
-            _LOGGER.warning('Ignore dataset "%s" because it is incomplete: %s', uuid, error)
-            return None
 
-    snapshots = zip(names, map_in_threads(load, names, store=store), strict=True)
-    return {name: snapshot for name, snapshot in snapshots if snapshot is not None}
+def _load(uuid_prefix: str, store: Store, name: str) -> Snapshot | KartothekCubeError:
+    try:
+        return load_snapshot(store, f"{uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{name}")
+    except KartothekCubeError as error:
+        return error
+
+
+def _loaded(
+    uuid_prefix: str, outcomes: Mapping[str, Snapshot | KartothekCubeError], *, skip_broken: bool
+) -> dict[str, Snapshot]:
+    """The snapshots among what `_load` returned, in the order of their names."""
+    found: dict[str, Snapshot] = {}
+    for name, outcome in sorted(outcomes.items()):
+        if isinstance(outcome, Snapshot):
+            found[name] = outcome
+        elif isinstance(outcome, KeyNotFound) and skip_broken:
+            uuid = f"{uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{name}"
+            _LOGGER.warning('Ignore dataset "%s" because it is incomplete: %s', uuid, outcome)
+        elif not isinstance(outcome, DatasetNotFound):
+            raise outcome
+        # else deleted since the listing, or the write that makes it has not committed
+    return found
 
 
 def check_state(state: object, argument: str) -> AsOf | dict[str, str | None] | None:

@@ -829,11 +829,11 @@ def merge_dataset_from_spark(
         width = None if parallelism is None else TASKS_PER_CORE * executor.width
         with _source_in_files(target.store, df, task, width) as source:
 
-            def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
+            def plan(store: Store, base: Snapshot, spec: RewriteSpec) -> RowsPlan:
                 typed = with_source_types(spec, task.schema)
                 whens = rules.when_matched, rules.deletes_others
-                edit = MergeFiles(target.store, source.files, *whens, spec.partition_keys)
-                found = plan_merge(target.store, base, typed, edit, source, rules, executor)
+                edit = MergeFiles(store, source.files, *whens, spec.partition_keys)
+                found = plan_merge(store, base, typed, edit, source, rules, executor)
                 # The numbers of source rows have done their work, and would travel to all tasks.
                 matches = [replace(m, found=m.found._replace(sources=None)) for m in found.matches]
                 return replace(found, matches=tuple(matches))

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, overload
 
 import numpy as np
@@ -43,7 +44,7 @@ from kartothek_cube.core.scan.plan import (
     widened,
     with_columns_of,
 )
-from kartothek_cube.core.snapshots.loader import built_indices, file_entries, load_snapshot, with_indices
+from kartothek_cube.core.snapshots.loader import KeptFiles, built_indices, file_entries, load_snapshot, with_indices
 from kartothek_cube.core.snapshots.time_travel import (
     PastState,
     changes_nothing,
@@ -52,6 +53,7 @@ from kartothek_cube.core.snapshots.time_travel import (
     known_since,
     known_tag,
     list_tags,
+    load_with_entries,
     older_snapshot,
     past_commits,
     remove_tag,
@@ -270,16 +272,21 @@ def undo(
         source = dataset_ref(dataset_uuid, store, factory)
         check_store_can_commit(source.store)
         # Not the snapshot of the factory, onto which others may have committed.
-        newest = load_snapshot(source.store, source.uuid)
-        plan = plan_undo(source.store, newest, commit)
-        return source.committed(commit_change(source.store, undo_change(source.store, plan), newest))
+        newest, entries = load_with_entries(source.store, source.uuid)
+        files = KeptFiles(source.store)
+        plan = plan_undo(files, newest, commit, entries)
+        return source.committed(commit_change(source.store, undo_change(files, plan), newest))
 
 
 # --- which commit ---------------------------------------------------------------------------------
 
 
-def plan_undo(store: Store, newest: Snapshot, commit: str | None) -> UndoPlan:
+def plan_undo(
+    store: Store, newest: Snapshot, commit: str | None, known: Mapping[str, HistoryEntry] = MappingProxyType({})
+) -> UndoPlan:
     """The commit to be undone, found in history and checked; errors as of `undo`.
+
+    ``known`` are history entries that need not be read.
 
     Raises
     ------
@@ -288,7 +295,7 @@ def plan_undo(store: Store, newest: Snapshot, commit: str | None) -> UndoPlan:
     CreatedDataset
         If the commit created the dataset.
     """
-    older = states(store, newest)
+    older = states(store, newest, known)
     later: list[HistoryEntry] = []
     for state in older:
         if commit is None:
@@ -324,6 +331,11 @@ def _plan_of(
     parent = next(older, None)  # `states` also checks that the entry leads to this state
     before = document_before(entry, state.document) if parent is None else parent.document
     assert before is not None
+    if len(entry.positions) and isinstance(store, KeptFiles):  # else the change would ask again
+        known = newest.document.indices.values()
+        indices = [key for key in before.indices.values() if isinstance(key, str) and key not in known]
+        keys = [key for files in entry.removed.files.values() for key in files.drop_null().to_pylist()]
+        store.look_ahead(indices, keys)
     after = older_snapshot(store, newest, state.document, state.commit) if later else newest
     return UndoPlan(entry, older_snapshot(store, newest, before, entry.parent), after, newest, later)
 

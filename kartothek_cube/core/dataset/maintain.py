@@ -39,11 +39,10 @@ from kartothek_cube.core.io.formats import CODECS, FileFormat
 from kartothek_cube.core.io.reader import Clustering, FileRequest, read_rows
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
 from kartothek_cube.core.maintenance.compaction import (
-    Compaction,
+    Selection,
     check_format,
-    effective_layout,
     plan_files,
-    run_compaction,
+    run_compactions,
     selected_partitions,
 )
 from kartothek_cube.core.maintenance.compaction_plan import (
@@ -65,14 +64,14 @@ from kartothek_cube.core.runtime.executor import THREADS, map_files
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import FilePlan, ScanTask, checked_columns, labels_of, make_file_plan
-from kartothek_cube.core.snapshots.loader import Entries, built_indices, load_snapshot
+from kartothek_cube.core.snapshots.loader import Entries, KeptFiles, built_indices, load_snapshot
 from kartothek_cube.core.snapshots.statistics import footer_statistics, load_statistics, row_group_table
 from kartothek_cube.core.stores.contract import Store, check_key, check_store_can_commit
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.core.write.layout import DatasetLayout, dropped_columns, layout_of
 from kartothek_cube.core.write.plan import column_names
 from kartothek_cube.core.write.prepare import check_index_columns
-from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType, UnknownColumn, Unsupported
+from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, InvalidType, UnknownColumn, Unsupported
 from kartothek_cube.typing import AsOf, Columns, Executor, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
@@ -1363,10 +1362,11 @@ def compact_dataset(
         # The metadata of a dataset of a cube describe its order.
         columns = cube_columns(base.document.metadata)
         order = None if columns is None else cell_order(base, *columns)
-        layout, wanted, size = effective_layout(base, wanted, limit, serializer)
-        plan = plan_files(source.store, base, selected, limit, order, executor, wanted, rewrite=anew, target_bytes=size)
-        compaction = Compaction(base, plan, order, serializer, layout, anew)
-        report = run_compaction(source.store, compaction, dry_run=dry, executor=executor)
+        files, selection = KeptFiles(source.store), Selection(base, selected, limit, order, wanted, serializer, anew)
+        (compaction,) = plan_files(files, [selection.with_layout()], executor)
+        (report,) = run_compactions(files, {base.uuid: compaction}, dry_run=dry, executor=executor).values()
+        if isinstance(report, CommitConflict):
+            raise report
         if source.factory is not None and report.commit is not None:
             source.factory.invalidate()
         return report

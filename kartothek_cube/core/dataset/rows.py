@@ -38,14 +38,23 @@ from kartothek_cube.core.rows.merge import (
     plan_merge,
     with_source_types,
 )
-from kartothek_cube.core.rows.run import RowsPlan, StagedRows, check_seed_stays, dry_report, plan_rows, stage_rows
+from kartothek_cube.core.rows.run import (
+    RowsPlan,
+    RowsSearch,
+    StagedRows,
+    check_seed_stays,
+    dry_report,
+    plan_rows,
+    stage_rows,
+)
 from kartothek_cube.core.runtime.executor import THREADS
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import labels_of, make_file_plan
-from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.snapshots.loader import KeptFiles, load_snapshot
 from kartothek_cube.core.stores.contract import Store, check_store_can_commit
 from kartothek_cube.core.stores.uploads import uploading
+from kartothek_cube.core.write.input_rows import as_items, is_lazy
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
 from kartothek_cube.typing import Columns, Executor, IntoItems, IntoPredicates, StoreLike
 
@@ -119,8 +128,8 @@ def delete_rows(
     with operation("delete_rows", options):
         target, parsed = target_of(store, dataset_uuid), _required(predicates, dataset_uuid)
 
-        def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
-            return _plan_where(target.store, base, spec, DeleteRows(parsed), executor)
+        def plan(store: Store, base: Snapshot, spec: RewriteSpec) -> RowsPlan:
+            return _plan_where(store, base, spec, DeleteRows(parsed), executor)
 
         return run_rows(target, plan, on_conflict, dry_run, executor)
 
@@ -187,11 +196,11 @@ def update_rows(
     with operation("update_rows", options):
         target, parsed = target_of(store, dataset_uuid), _required(predicates, dataset_uuid)
 
-        def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
+        def plan(store: Store, base: Snapshot, spec: RewriteSpec) -> RowsPlan:
             typed, new = _checked_values(values, spec)
             fixed = () if spec.cube is None else spec.cube.cell_columns(spec.schema.names)
             edit = UpdateRows(parsed, new, spec.partition_keys, fixed, spec.uuid)
-            return _plan_where(target.store, base, typed, edit, THREADS)
+            return _plan_where(store, base, typed, edit, THREADS)
 
         return run_rows(target, plan, on_conflict, dry_run, THREADS)
 
@@ -277,18 +286,22 @@ def merge_dataset(
         check_on_conflict(on_conflict)
         if not check_flag(dry_run, "dry_run"):
             check_store_can_commit(target.store)
-        first = rewrite_spec(load_snapshot(target.store, target.uuid))
-        rules = merge_rules(first, on, when_matched, when_not_matched, when_not_matched_by_source)
-        with merge_source(data, first, rules) as source:
+        first = load_snapshot(target.store, target.uuid)
+        spec = rewrite_spec(first)
+        rules = merge_rules(spec, on, when_matched, when_not_matched, when_not_matched_by_source)
+        items = as_items(data)
+        with merge_source(items, spec, rules) as source:
 
-            def plan(base: Snapshot, spec: RewriteSpec) -> RowsPlan:
+            def plan(store: Store, base: Snapshot, spec: RewriteSpec) -> RowsPlan:
                 check_same_source(source.rows.schema, spec, rules)
                 typed = with_source_types(spec, source.rows.schema)
                 edit = MergeRows(source, rules.when_matched, rules.deletes_others, spec.partition_keys)
-                planned = plan_merge(target.store, base, typed, edit, source, rules, THREADS)
+                planned = plan_merge(store, base, typed, edit, source, rules, THREADS)
                 return replace(planned, source=source.rows) if rules.inserts else planned
 
-            return run_rows(target, plan, on_conflict, dry_run, THREADS)
+            # A stream may take long: the dataset is looked at again when it has ended.
+            known = None if is_lazy(items) else first
+            return run_rows(target, plan, on_conflict, dry_run, THREADS, first=known)
 
 
 def _required(predicates: IntoPredicates, uuid: str) -> Predicates:
@@ -309,32 +322,40 @@ def _plan_where(store: Store, base: Snapshot, spec: RewriteSpec, edit: RowEdit, 
         StoredFile(label, task.key, task.constants)
         for label, task in zip(labels_of(plan, base, spec.table), plan.tasks(), strict=True)
     ]
-    return plan_rows(store, base, spec, edit, files, executor)
+    (planned,) = plan_rows(store, [RowsSearch(base, spec, edit, files)], executor)
+    return planned
 
 
 def run_rows(
     target: DatasetRef,
-    plan: Callable[[Snapshot, RewriteSpec], RowsPlan],
+    plan: Callable[[Store, Snapshot, RewriteSpec], RowsPlan],
     on_conflict: object,
     dry_run: object,
     executor: Executor,
     stage: Callable[[Store, RowsPlan, Executor], StagedRows] = stage_rows,
+    first: Snapshot | None = None,
 ) -> RowsReport:
-    """Plan on the newest state, write, commit; with "reapply" again if others came first."""
+    """Plan on the newest state, write, commit; with "reapply" again if others came first.
+
+    ``first`` is the newest state if the caller has just read it.
+    """
     mode, dry = check_on_conflict(on_conflict), check_flag(dry_run, "dry_run")
     if not dry:
         check_store_can_commit(target.store)
 
+    known = [first] if first is not None else []
+
     def attempt() -> RowsReport:
-        base = load_snapshot(target.store, target.uuid)
-        planned = plan(base, rewrite_spec(base))
-        check_seed_stays(planned)
-        if dry or not planned:
-            return dry_report(planned, dry_run=dry)
+        base = known.pop() if known else load_snapshot(target.store, target.uuid)
         with uploading(target.store) as opened:
-            staged = stage(opened, planned, executor)
-            commit_change(opened, staged.change, base)
-        return staged.report
+            store = KeptFiles(opened)
+            planned = plan(store, base, rewrite_spec(base))
+            check_seed_stays(planned)
+            if dry or not planned:
+                return dry_report(planned, dry_run=dry)
+            staged = stage(store, planned, executor)
+            commit_change(store, staged.change, base)
+            return staged.report
 
     return repeat_on_conflict(attempt) if mode == "reapply" and not dry else attempt()
 

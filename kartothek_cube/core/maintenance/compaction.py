@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +55,7 @@ from kartothek_cube.core.write.layout import NO_LAYOUT, DatasetLayout, StageRequ
 from kartothek_cube.core.write.plan import check_serializer, layout_of_call
 from kartothek_cube.core.write.prepare import PartitionRows
 from kartothek_cube.core.write.stage import Receipt, bounded_groups, stage_part, stage_stream
-from kartothek_cube.errors import InvalidRequest
+from kartothek_cube.errors import CommitConflict, InvalidRequest
 from kartothek_cube.typing import Executor
 
 # Shares of the bytes in flight: rows that are read, rows that wait for their row group, rows that
@@ -82,84 +83,165 @@ def selected_partitions(store: Store, base: Snapshot, predicates: Predicates | N
     return whole_partitions(base, np.logical_or.reduce(masks))
 
 
-def plan_files(
-    store: Store,
-    base: Snapshot,
-    selected: Mask,
-    target_rows: int,
-    order: CellOrder | None = None,
-    executor: Executor = THREADS,
-    clustering: Clustering | None = None,
-    *,
-    rewrite: bool = False,
-    target_bytes: int | None = None,
-) -> CompactionPlan:
-    """Plan the compaction of some physical partitions.
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Physical partitions of a dataset that are to be compacted, and how.
+
+    Attributes
+    ----------
+    base : Snapshot
+        The dataset.
+    partitions : numpy.ndarray
+        One boolean for each stored partition.
+    target_rows : int
+        The most rows of a file.
+    order : CellOrder | None
+        For a dataset of a cube: the order of its rows, and which files override each other.
+    clustering : Clustering | None
+        The order of rows that was asked for, or is on record.
+    serializer : FileFormat | None
+        The format of the merged files; None for that of the newest input.
+    rewrite : bool
+        Whether all files are written anew.
+    layout : DatasetLayout
+        The layout on record, which says more about the format.
+    target_bytes : int | None
+        The size of a file, instead of ``target_rows``.
+    """
+
+    base: Snapshot
+    partitions: Mask
+    target_rows: int = TARGET_ROWS
+    order: CellOrder | None = None
+    clustering: Clustering | None = None
+    serializer: FileFormat | None = None
+    rewrite: bool = False
+    layout: DatasetLayout = NO_LAYOUT
+    target_bytes: int | None = None
+
+    def with_layout(self) -> Selection:
+        """With the stored layout, which arguments override."""
+        base, clustering = self.base, self.clustering
+        layout = layout_of_call(on_record=layout_of(base.document.metadata, base.uuid))
+        is_open = clustering is None and len(base.schemas) == 1 and isinstance(self.serializer, ParquetFormat | None)
+        if is_open and layout.sort_by and has_columns(Clustering(layout.sort_by), base):
+            clustering = Clustering(layout.sort_by)
+        size = layout.target_file_bytes if self.target_rows == TARGET_ROWS else None
+        return replace(self, clustering=clustering, layout=layout, target_bytes=size)
+
+    def runs(self) -> list[IntArray]:
+        """The stored partitions whose footers tell what is to be merged, as by `neighbours`.
+
+        Raises
+        ------
+        InvalidRequest
+            If the document lists no partitions. Every file is one then, so none can be replaced.
+        """
+        if self.base.document.partitions is None:
+            raise InvalidRequest(
+                f"The document of dataset {self.base.uuid!r} lists no partitions: every data file in its folder is a "
+                "partition, so files cannot be replaced. "
+                "Write the dataset anew, e.g. with store_dataframes_as_dataset(..., overwrite=True)."
+            )
+        at_least = 2 if self.clustering is None and not self.rewrite else 1
+        return neighbours(self.base, self.partitions, self.order, at_least)
+
+    def footers(self, runs: Sequence[IntArray]) -> Iterator[_Footer]:
+        """The footers of the files in some runs."""
+        dimensions = () if self.order is None else self.order.dimensions
+        column = None if self.clustering is None else self.clustering.columns[0]
+        for files in chain.from_iterable(self.base.partitions.take(run).files.values() for run in runs):
+            yield from (_Footer(self.base.uuid, key, dimensions, column) for key in files.drop_null().to_pylist())
+
+    def sized(self, runs: Sequence[IntArray], figures: Mapping[str, FileStats]) -> Selection:
+        """With the number of rows that takes ``target_bytes``."""
+        if self.target_bytes is None:
+            return self
+        found = [figures[footer.key] for footer in self.footers(runs)]
+        size, rows = sum(f.size for f in found), sum(f.rows for f in found)
+        return replace(self, target_rows=max(1, rows * self.target_bytes // max(1, size))) if rows else self
+
+    def compared(self, runs: Sequence[IntArray], figures: Mapping[str, FileStats]) -> list[list[int]]:
+        """The files whose key columns tell overlays, as by `files_to_compare`."""
+        # A dataset of a cube has one table; of several, a partition might override only in one.
+        if self.order is None or len(self.base.partitions.files) != 1:
+            return []
+        # Files that become one need no comparison. Sorted ones do: which are merged is decided by
+        # their ranges, whatever comes between them.
+        return files_to_compare(self.base, runs, figures, self.target_rows if self.clustering is None else 1)
+
+
+class _Footer(NamedTuple):
+    """A footer to read, with the arguments of `file_stats`."""
+
+    uuid: str
+    key: str
+    dimensions: tuple[str, ...]
+    sorted_by: str | None
+
+
+def plan_files(store: Store, selections: Sequence[Selection], executor: Executor = THREADS) -> list[Compaction]:
+    """Plan the compaction of some datasets.
 
     Reads the footers of files that have a neighbour, and no others; with a ``clustering`` or
     ``rewrite`` those of all files. With an ``order``, also the key columns of files whose bounds
-    overlap. ``target_bytes`` is the size of a file, instead of ``target_rows``.
-
-    Raises
-    ------
-    InvalidRequest
-        If the document lists no partitions. Every file is one then, so none can be replaced.
+    overlap. Errors as of `Selection.runs`.
     """
-    if base.document.partitions is None:
-        raise InvalidRequest(
-            f"The document of dataset {base.uuid!r} lists no partitions: every data file in its folder is a partition, "
-            "so files cannot be replaced. "
-            "Write the dataset anew, e.g. with store_dataframes_as_dataset(..., overwrite=True)."
+    runs = [selection.runs() for selection in selections]
+    footers = [f for selection, of_one in zip(selections, runs, strict=True) for f in selection.footers(of_one)]
+    found = map_files(partial(_read_footer, store), footers, executor=executor, store=store)
+    figures = {footer.key: stats for footer, stats in zip(footers, found, strict=True)}
+    sized = [selection.sized(of_one, figures) for selection, of_one in zip(selections, runs, strict=True)]
+    compared = [selection.compared(of_one, figures) for selection, of_one in zip(sized, runs, strict=True)]
+    overlaid = _overlays(store, sized, compared, figures, executor)
+    return [
+        Compaction(
+            s, plan_compaction(s.base, of_one, figures, s.target_rows, s.partitions, o, s.clustering, rewrite=s.rewrite)
         )
-    runs = neighbours(base, selected, order, at_least=2 if clustering is None and not rewrite else 1)
-    columns = [files for run in runs for files in base.partitions.take(run).files.values()]
-    keys = [key for files in columns for key in files.drop_null().to_pylist()]
-    dimensions = () if order is None else order.dimensions
-    column = None if clustering is None else clustering.columns[0]
-    read = partial(file_stats, store, base.uuid, dimensions=dimensions, sorted_by=column)
-    found = map_files(read, keys, executor=executor, store=store)
-    figures = dict(zip(keys, found, strict=True))
-    if target_bytes is not None:
-        size, rows = sum(f.size for f in figures.values()), sum(f.rows for f in figures.values())
-        target_rows = max(1, rows * target_bytes // max(1, size)) if rows else target_rows
-    overlaid: list[Overlay] = []
-    # A dataset of a cube has one table; of several, a partition might override only in one.
-    if order is not None and len(base.partitions.files) == 1:
-        # Files that become one need no comparison. Sorted ones do: which are merged is decided by
-        # their ranges, whatever comes between them.
-        compared = files_to_compare(base, runs, figures, target_rows if clustering is None else 1)
-        overlaid = _overlays(store, base, compared, figures, order, executor)
-    return plan_compaction(base, runs, figures, target_rows, selected, overlaid, clustering, rewrite=rewrite)
+        for s, of_one, o in zip(sized, runs, overlaid, strict=True)
+    ]
+
+
+def _read_footer(store: Store, footer: _Footer) -> FileStats:
+    return file_stats(store, *footer)
 
 
 def _overlays(
     store: Store,
-    base: Snapshot,
-    compared: Sequence[Sequence[int]],
+    selections: Sequence[Selection],
+    compared: Sequence[Sequence[Sequence[int]]],
     figures: Mapping[str, FileStats],
-    order: CellOrder,
     executor: Executor,
-) -> list[Overlay]:
-    """The overlays among some files, from their key columns."""
-    if not compared:
-        return []
-    (files,) = base.partitions.files.values()
-    keys = [tuple(files.take(pa.array(positions)).to_pylist()) for positions in compared]
-    request = FileRequest(base.uuid, base.schema, order.dimensions)
+) -> list[list[Overlay]]:
+    """The overlays among some files of each dataset, from their key columns."""
+    requests, items = dict[int, FileRequest](), list[tuple[int, tuple[str, ...]]]()
+    for number, (selection, of_one) in enumerate(zip(selections, compared, strict=True)):
+        if of_one and selection.order is not None:
+            base = selection.base
+            requests[number] = FileRequest(base.uuid, base.schema, selection.order.dimensions)
+            (files,) = base.partitions.files.values()
+            items += [(number, tuple(files.take(pa.array(positions)).to_pylist())) for positions in of_one]
 
-    def weight(names: tuple[str, ...]) -> int:
-        return sum(_CELL_BYTES * (1 + len(order.dimensions)) * figures[name].rows for name in names)
+    def weight(item: tuple[int, tuple[str, ...]]) -> int:
+        number, keys = item
+        return sum(_CELL_BYTES * (1 + len(requests[number].columns)) * figures[key].rows for key in keys)
 
-    found = map_files(partial(_overlays_of, store, request), keys, executor=executor, store=store, weight=weight)
-    return [
-        Overlay(tuple(positions[i] for i in overlay.files), overlay.rows)
-        for positions, of_files in zip(compared, found, strict=True)
-        for overlay in of_files
-    ]
+    found = map_files(partial(_overlays_of, store, requests), items, executor=executor, store=store, weight=weight)
+    with closing(found):
+        return [
+            [
+                Overlay(tuple(positions[i] for i in overlay.files), overlay.rows)
+                for positions, of_files in zip(of_one, islice(found, len(of_one)), strict=True)
+                for overlay in of_files
+            ]
+            for of_one in compared
+        ]
 
 
-def _overlays_of(store: Store, request: FileRequest, keys: Sequence[str]) -> list[Overlay]:
-    return overlays(pack(list(map_in_threads(lambda key: read_rows(store, key, request), keys)), request.columns))
+def _overlays_of(store: Store, requests: Mapping[int, FileRequest], item: tuple[int, tuple[str, ...]]) -> list[Overlay]:
+    request, keys = requests[item[0]], item[1]
+    tables = list(map_in_threads(lambda key: read_rows(store, key, request), keys, store=store))
+    return overlays(pack(tables, request.columns))
 
 
 # --- execution ----------------------------------------------------------------------------------
@@ -167,46 +249,32 @@ def _overlays_of(store: Store, request: FileRequest, keys: Sequence[str]) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """A plan with everything that its execution needs.
+    """A plan with everything that its execution needs."""
 
-    Attributes
-    ----------
-    base : Snapshot
-        The snapshot that was planned.
-    plan : CompactionPlan
-        The files to merge.
-    order : CellOrder | None
-        For a dataset of a cube: the order of its rows, and which files override each other.
-    serializer : FileFormat | None
-        The format of the merged files; None for that of the newest input.
-    layout : DatasetLayout
-        The layout on record, which says more about the format.
-    rewrite : bool
-        Whether all files were to be written anew.
-    """
-
-    base: Snapshot
+    selection: Selection
     plan: CompactionPlan
-    order: CellOrder | None
-    serializer: FileFormat | None
-    layout: DatasetLayout = NO_LAYOUT
-    rewrite: bool = False
 
     @property
     def spec(self) -> MergeSpec:
         """The settings that all merges share."""
-        base, plan, index_columns = self.base, self.plan, tuple(sorted(self.base.secondary_columns))
+        chosen, base = self.selection, self.selection.base
         return MergeSpec(
             base.uuid,
             base.schemas,
             base.partition_keys,
-            index_columns,
-            self.order,
-            self.serializer,
-            plan.clustering,
-            plan.target_rows,
-            self.layout,
+            tuple(sorted(base.secondary_columns)),
+            chosen.order,
+            chosen.serializer,
+            self.plan.clustering,
+            self.plan.target_rows,
+            chosen.layout,
         )
+
+    def check_formats(self) -> None:
+        """Raise if the columns of a table do not fit the format of its files."""
+        spec, merges = self.spec, self.plan.merges
+        for table, serializer in {(t, spec.format(m, t)) for m in merges for t in m.files}:
+            serializer.check(spec.stored(table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +302,15 @@ class MergeSpec:
             like if self.clustering is None else ClusteredFormat(like, self.clustering, merge.label.rpartition("/")[2])
         )
 
+    def weight(self, merge: Merge) -> int:
+        """The memory that a merge takes."""
+        share = _share()
+        if self.clustering is not None:  # the keys of all rows, and the rows of one new file
+            keys = _CELL_BYTES * (1 + len(self.key_columns)) * merge.rows
+            return keys + _SHARES * max(min(merge.unpacked, share), merge.unpacked // merge.pieces)
+        # Sorting takes all rows of a merge at once; without it they stream.
+        return _SHARES * (merge.unpacked if self.order is not None else min(merge.unpacked, share))
+
     @property
     def key_columns(self) -> tuple[str, ...]:
         """The columns that decide the place of a row, where rows are clustered."""
@@ -260,46 +337,87 @@ class MergeSpec:
         return [order[begin:end] for begin, end in pairwise(ends)]
 
 
-def run_compaction(
-    store: Store, compaction: Compaction, *, dry_run: bool, executor: Executor = THREADS
-) -> CompactionReport:
-    """Write the merged files and replace their inputs by one commit.
+def run_compactions(
+    store: Store, compactions: Mapping[str, Compaction], *, dry_run: bool, executor: Executor = THREADS
+) -> dict[str, CompactionReport | CommitConflict]:
+    """Write the merged files of some datasets and replace their inputs, by one commit for each.
 
-    With ``dry_run``, or with nothing to merge, nothing is written.
+    With ``dry_run``, or with nothing to merge, nothing is written. A conflict concerns its dataset
+    alone.
     """
-    base, merges, spec = compaction.base, compaction.plan.merges, compaction.spec
-    if dry_run or not merges:
-        return CompactionReport(compaction.plan, dry_run)
-    for table, serializer in {(t, spec.format(m, t)) for m in merges for t in m.files}:
-        serializer.check(spec.stored(table))
-    sorts, share = compaction.order is not None, _share()
+    results: dict[str, CompactionReport | CommitConflict] = {
+        name: CompactionReport(c.plan, dry_run) for name, c in compactions.items()
+    }
+    merging = {name: c for name, c in compactions.items() if c.plan.merges and not dry_run}
+    for compaction in merging.values():
+        compaction.check_formats()
+    for names in _together(merging):
+        some = [merging[name] for name in names]
+        staged = _staged(store, some, executor)
+        done = map_in_threads(partial(_commit, store), list(zip(some, staged, strict=True)), store=store)
+        results.update(zip(names, done, strict=True))
+    return results
 
-    def weight(merge: Merge) -> int:
-        if spec.clustering is not None:  # the keys of all rows, and the rows of one new file
-            keys = _CELL_BYTES * (1 + len(spec.key_columns)) * merge.rows
-            return keys + _SHARES * max(min(merge.unpacked, share), merge.unpacked // merge.pieces)
-        # Sorting takes all rows of a merge at once; without it they stream.
-        return _SHARES * (merge.unpacked if sorts else min(merge.unpacked, share))
 
-    phase = Phase("write", "merges")
-    staged = map_files(partial(_stage, store, spec), merges, executor=executor, heavy=True, weight=weight, phase=phase)
-    staged_merges = list(staged)
-    receipts = tuple(chain.from_iterable(staged_merges))
-    is_whole = compaction.rewrite and sum(len(m.inputs) for m in merges) == len(base.partitions)
+def _together(compactions: Mapping[str, Compaction]) -> Iterator[list[str]]:
+    """Datasets that are compacted side by side: all their merges may be in memory at once."""
+    names, size = list[str](), 0
+    for name, compaction in compactions.items():
+        spec = compaction.spec
+        needed = sum(map(spec.weight, compaction.plan.merges))
+        if names and size + needed > current_options().bytes_in_flight:
+            yield names
+            names, size = [], 0
+        names.append(name)
+        size += needed
+    if names:
+        yield names
+
+
+def _staged(store: Store, compactions: Sequence[Compaction], executor: Executor) -> list[list[list[Receipt]]]:
+    """The merged files of each merge of each compaction."""
+    specs = [compaction.spec for compaction in compactions]
+    merges = [(number, merge) for number, c in enumerate(compactions) for merge in c.plan.merges]
+
+    def weight(numbered: tuple[int, Merge]) -> int:
+        return specs[numbered[0]].weight(numbered[1])
+
+    staged = map_files(
+        partial(_stage, store, specs),
+        merges,
+        executor=executor,
+        heavy=True,
+        store=store,
+        weight=weight,
+        phase=Phase("write", "merges"),
+    )
+    with closing(staged):
+        return [list(islice(staged, len(c.plan.merges))) for c in compactions]
+
+
+def _commit(store: Store, staged: tuple[Compaction, Sequence[Sequence[Receipt]]]) -> CompactionReport | CommitConflict:
+    """Put the merged files into the places of their inputs."""
+    compaction, of_merges = staged
+    base, merges = compaction.selection.base, compaction.plan.merges
+    receipts = tuple(chain.from_iterable(of_merges))
+    is_whole = compaction.selection.rewrite and sum(len(m.inputs) for m in merges) == len(base.partitions)
     change = Change(
         base.uuid,
         receipts,
         base.schemas,
         base.partition_keys,
-        spec.index_columns,
+        compaction.spec.index_columns,
         removed=pa.array([label for m in merges for label in m.inputs], type=pa.string()),
         # The position of the newest input, so that rows override each other as before.
-        places={r.label: m.inputs[-1] for m, of_merge in zip(merges, staged_merges, strict=True) for r in of_merge},
+        places={r.label: m.inputs[-1] for m, of_merge in zip(merges, of_merges, strict=True) for r in of_merge},
         data_change=False,
         # Old values of dropped columns are in no file any more.
         records={DROPPED_KEY: None} if is_whole and DROPPED_KEY in base.document.metadata else {},
     )
-    commit_change(store, change, base)
+    try:
+        commit_change(store, change, base)
+    except CommitConflict as conflict:
+        return conflict
     rows, size = sum(r.rows for r in receipts), sum(r.size for r in receipts)
     return CompactionReport(compaction.plan, False, change.commit, rows, size)
 
@@ -313,7 +431,8 @@ def _labels(merge: Merge) -> list[str]:
     return [merge.label, *(f"{merge.label}-{number}" for number in range(1, merge.pieces))]
 
 
-def _stage(store: Store, spec: MergeSpec, merge: Merge) -> list[Receipt]:
+def _stage(store: Store, specs: Sequence[MergeSpec], numbered: tuple[int, Merge]) -> list[Receipt]:
+    spec, merge = specs[numbered[0]], numbered[1]
     if spec.clustering is not None:
         return list(chain.from_iterable(_stage_clustered(store, spec, merge, t, spec.clustering) for t in merge.files))
     if spec.order is None:
@@ -328,7 +447,7 @@ def _stage_sorted(
     """The merged files of a dataset of a cube: sorted by cell, with the newest row of each."""
     keys = merge.files[table]
     request = FileRequest(spec.dataset, spec.schemas[table], tuple(spec.stored(table).names))
-    tables = list(map_in_threads(lambda key: read_rows(store, key, request), keys))
+    tables = list(map_in_threads(lambda key: read_rows(store, key, request), keys, store=store))
     rows = newest_cells(tables, keys, dimensions, spec.dataset)
     serializer = spec.format(merge, table)
     staging = StageRequest(spec.dataset, spec.partition_keys, spec.index_columns, dimensions, serializer, table)
@@ -350,7 +469,7 @@ def _stage_clustered(store: Store, spec: MergeSpec, merge: Merge, table: str, cl
     keys, schema, stored = merge.files[table], spec.schemas[table], spec.stored(table)
     is_small = merge.unpacked <= _share()
     read = FileRequest(spec.dataset, schema, tuple(stored.names) if is_small else spec.key_columns)
-    tables = list(map_in_threads(lambda key: read_rows(store, key, read), keys))
+    tables = list(map_in_threads(lambda key: read_rows(store, key, read), keys, store=store))
     files = spec.places(merge, clustering, keys, tables)
     if is_small:
         rows = (table for table in tables)
@@ -416,14 +535,3 @@ def check_format(given: FileFormat | None, wanted: Clustering | None) -> FileFor
             "write them anew each time. Leave df_serializer out, or give one for Parquet."
         )
     return serializer
-
-
-def effective_layout(
-    base: Snapshot, wanted: Clustering | None, limit: int, serializer: FileFormat | None
-) -> tuple[DatasetLayout, Clustering | None, int | None]:
-    """Effective layout, sort order and target size: arguments override the stored layout."""
-    layout = layout_of_call(on_record=layout_of(base.document.metadata, base.uuid))
-    is_open = wanted is None and len(base.schemas) == 1 and isinstance(serializer, ParquetFormat | None)
-    if is_open and layout.sort_by and has_columns(Clustering(layout.sort_by), base):
-        wanted = Clustering(layout.sort_by)
-    return layout, wanted, layout.target_file_bytes if limit == TARGET_ROWS else None

@@ -10,7 +10,7 @@ In order:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
@@ -531,15 +531,22 @@ class Rewritten:
 
 
 def find_matches(
-    store: Store, spec: RewriteSpec, edit: RowEdit, files: Sequence[StoredFile], executor: Executor
-) -> list[Match]:
-    """The matches of each file. Only what decides is decoded: columns, and row groups."""
+    store: Store,
+    edits: Sequence[tuple[RewriteSpec, RowEdit]],
+    files: Sequence[tuple[int, StoredFile]],
+    executor: Executor,
+) -> Generator[Match, None, None]:
+    """The matches of each file, which comes with the number of its edit.
+
+    Only what decides is decoded: columns, and row groups.
+    """
     # Heavy: the columns of a file with a million rows take some tenths of a second.
-    work = partial(_find, store, spec, edit)
-    return list(map_files(work, files, executor=executor, heavy=True, store=store, phase=READ_FILES))
+    work = partial(_find, store, edits)
+    return map_files(work, files, executor=executor, heavy=True, store=store, phase=READ_FILES)
 
 
-def _find(store: Store, spec: RewriteSpec, edit: RowEdit, file: StoredFile) -> Match:
+def _find(store: Store, edits: Sequence[tuple[RewriteSpec, RowEdit]], numbered: tuple[int, StoredFile]) -> Match:
+    (spec, edit), file = edits[numbered[0]], numbered[1]
     request = FileRequest(spec.uuid, spec.schema, edit.columns, edit.predicates)
     found = edit.find(read_rows(store, file.key, request, file.values))
     return Match(file, found, file_stats(store, spec.uuid, file.key) if found.deleted or found.updated else None)
@@ -547,25 +554,31 @@ def _find(store: Store, spec: RewriteSpec, edit: RowEdit, file: StoredFile) -> M
 
 def rewrite_files(
     store: Store,
-    spec: RewriteSpec,
-    edit: RowEdit,
-    matches: Sequence[Match],
+    edits: Sequence[tuple[RewriteSpec, RowEdit]],
+    matches: Sequence[tuple[int, Match]],
     executor: Executor,
     new_rows: WriteRequest | None = None,
-) -> Iterator[Rewritten]:
-    """Write the files that take the places of those with changes.
+) -> Generator[Rewritten, None, None]:
+    """Write the files that take the places of those with changes, which come as in `find_matches`.
 
     With ``new_rows`` also files with the rows that moved, unless these are few.
     """
-    work, phase = partial(_rewrite, store, spec, edit, new_rows), Phase("write", "files")
+    work, phase = partial(_rewrite, store, edits, new_rows), Phase("write", "files")
     return map_files(work, matches, executor=executor, heavy=True, store=store, weight=_weight, phase=phase)
 
 
-def _weight(match: Match) -> int:
+def _weight(numbered: tuple[int, Match]) -> int:
+    _, match = numbered
     return 0 if match.figures is None or match.removes_all else _COPIES * match.figures.unpacked
 
 
-def _rewrite(store: Store, spec: RewriteSpec, edit: RowEdit, new_rows: WriteRequest | None, match: Match) -> Rewritten:
+def _rewrite(
+    store: Store,
+    edits: Sequence[tuple[RewriteSpec, RowEdit]],
+    new_rows: WriteRequest | None,
+    numbered: tuple[int, Match],
+) -> Rewritten:
+    (spec, edit), match = edits[numbered[0]], numbered[1]
     file, figures = match.file, match.figures
     # Nothing of the file stays, so it is not even read again.
     if figures is None or match.removes_all:

@@ -41,13 +41,13 @@ from kartothek_cube.core.rows.edits import (
     check_keys,
     check_no_nulls,
 )
-from kartothek_cube.core.rows.run import RowsPlan, plan_rows, stored_files, with_all_columns
+from kartothek_cube.core.rows.run import RowsPlan, RowsSearch, plan_rows, stored_files, with_all_columns
 from kartothek_cube.core.runtime.executor import THREADS, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.snapshots.loader import load_index
 from kartothek_cube.core.snapshots.statistics import statistics_of_files
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.core.write.input_rows import InputPartition, as_items, chunk_bytes, elements_in
+from kartothek_cube.core.write.input_rows import InputPartition, chunk_bytes, elements_in
 from kartothek_cube.core.write.plan import column_names
 from kartothek_cube.core.write.prepare import WriteRequest, prepare
 from kartothek_cube.core.write.stage import Receipt, stage_prepared
@@ -448,7 +448,7 @@ def _check_known(columns: Sequence[str], spec: RewriteSpec, subject: str) -> Non
 
 
 @contextmanager
-def merge_source(data: object, spec: RewriteSpec, rules: MergeRules) -> Iterator[MergeSource]:
+def merge_source(items: Iterable[Any], spec: RewriteSpec, rules: MergeRules) -> Iterator[MergeSource]:
     """All rows of the source, in the types of the dataset; if they are many, in a temporary file.
 
     Raises
@@ -456,7 +456,7 @@ def merge_source(data: object, spec: RewriteSpec, rules: MergeRules) -> Iterator
     InvalidInput, UnknownColumn
         If a column is missing, unknown or of another type, if a key has a null or occurs twice.
     """
-    tables = (_rows(element, spec) for item in as_items(data) for element in elements_in(item, spec.uuid))
+    tables = (_rows(element, spec) for item in items for element in elements_in(item, spec.uuid))
     first = next(tables, None)
     if first is None:
         raise InvalidInput(f"There are no rows to be merged into dataset {spec.uuid!r}, not even a frame without rows.")
@@ -562,6 +562,14 @@ def with_source_types(spec: RewriteSpec, schema: pa.Schema) -> RewriteSpec:
     return replace(spec, schema=pa.schema(fields))
 
 
+def merge_search(
+    store: Store, base: Snapshot, spec: RewriteSpec, edit: RowEdit, source: SourceKeys, rules: MergeRules
+) -> RowsSearch:
+    """The files that may have keys of the source."""
+    mask = partitions_with_keys(store, base, source)
+    return RowsSearch(base, spec, edit, stored_files(base, spec.table, mask | rules.deletes_others))
+
+
 def plan_merge(
     store: Store,
     base: Snapshot,
@@ -578,8 +586,7 @@ def plan_merge(
     InvalidInput
         If ``when_matched`` is "error" and a row has a key of the source.
     """
-    mask = partitions_with_keys(store, base, source)
-    plan = plan_rows(store, base, spec, edit, stored_files(base, spec.table, mask | rules.deletes_others), executor)
+    (plan,) = plan_rows(store, [merge_search(store, base, spec, edit, source, rules)], executor)
     is_new = np.ones(source.num_rows, dtype=bool)
     for match in plan.matches:
         if match.found.sources is not None:

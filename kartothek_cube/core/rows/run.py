@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.rows.edits import (
     Match,
     RewriteSpec,
+    Rewritten,
     RowEdit,
     RowsReport,
     StoredFile,
@@ -31,6 +33,8 @@ from kartothek_cube.core.write.prepare import WriteRequest
 from kartothek_cube.core.write.stage import Receipt, stage_data
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.typing import Executor
+
+_NONE: Mask = np.zeros(0, dtype=bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +95,25 @@ def stored_files(base: Snapshot, table: str, mask: Mask) -> list[StoredFile]:
     return [StoredFile(*row) for row in rows if row[1] is not None]
 
 
-def plan_rows(
-    store: Store,
-    base: Snapshot,
-    spec: RewriteSpec,
-    edit: RowEdit,
-    files: Sequence[StoredFile],
-    executor: Executor = THREADS,
-) -> RowsPlan:
-    """Find the rows that match in some files. No rows are to be added yet."""
-    matches = tuple(find_matches(store, spec, edit, files, executor))
-    return RowsPlan(base, spec, edit, matches, spec.schema.empty_table(), np.zeros(0, dtype=bool))
+@dataclass(frozen=True, slots=True)
+class RowsSearch:
+    """The files of a dataset that may have rows which change."""
+
+    base: Snapshot
+    spec: RewriteSpec
+    edit: RowEdit
+    files: Sequence[StoredFile]
+
+
+def plan_rows(store: Store, searches: Sequence[RowsSearch], executor: Executor = THREADS) -> list[RowsPlan]:
+    """Find the rows that match, in all files at once. No rows are to be added yet."""
+    files = [(number, file) for number, search in enumerate(searches) for file in search.files]
+    found = find_matches(store, [(search.spec, search.edit) for search in searches], files, executor)
+    with closing(found):
+        return [
+            RowsPlan(s.base, s.spec, s.edit, tuple(islice(found, len(s.files))), s.spec.schema.empty_table(), _NONE)
+            for s in searches
+        ]
 
 
 def check_seed_stays(plan: RowsPlan) -> None:
@@ -148,6 +160,13 @@ def _report(plan: RowsPlan) -> RowsReport:
     )
 
 
+def stage_plans(store: Store, plans: Sequence[RowsPlan], executor: Executor = THREADS) -> list[StagedRows]:
+    """As `stage_rows` for plans of several datasets, whose files are written at once."""
+    rewritten = _rewritten(store, plans, executor)
+    with closing(rewritten):
+        return [_staged(store, plan, islice(rewritten, len(plan.touched))) for plan in plans]
+
+
 def stage_rows(
     store: Store,
     plan: RowsPlan,
@@ -160,12 +179,25 @@ def stage_rows(
     ``inserted`` are files of new rows that somebody else has written already. With ``new_rows`` the
     executor writes rows that move to other partitions, too.
     """
+    rewritten = _rewritten(store, [plan], executor, new_rows)
+    with closing(rewritten):
+        return _staged(store, plan, rewritten, inserted)
+
+
+def _rewritten(
+    store: Store, plans: Sequence[RowsPlan], executor: Executor, new_rows: WriteRequest | None = None
+) -> Generator[Rewritten, None, None]:
+    matches = [(number, match) for number, plan in enumerate(plans) for match in plan.touched]
+    return rewrite_files(store, [(plan.spec, plan.edit) for plan in plans], matches, executor, new_rows)
+
+
+def _staged(store: Store, plan: RowsPlan, files: Iterable[Rewritten], inserted: Sequence[Receipt] = ()) -> StagedRows:
     base, spec, receipts = plan.base, plan.spec, list[Receipt]()
     places, gone, landed = dict[str, str](), list[str](), list[Receipt]()
     limit = chunk_bytes()
     with Spill(spec.schema, limit) as moved:
         # Rows that move are gathered first: written by each task, they would be many small files.
-        for rewritten in rewrite_files(store, spec, plan.edit, plan.touched, executor, new_rows):
+        for rewritten in files:
             gone.append(rewritten.label)
             moved.add(0, rewritten.moved)
             landed += rewritten.added

@@ -361,6 +361,11 @@ class LruCache(Generic[K, V]):
             self._entries.move_to_end(key)
             return entry[0]
 
+    def __iter__(self) -> Iterator[K]:
+        """The keys of all values, those used last at the end."""
+        with self._lock:
+            return iter(list(self._entries))
+
     def put(self, key: K, value: V, size: int = 1) -> None:
         """Keep a value in the place of the former one, unless it alone exceeds the bound."""
         with self._lock:

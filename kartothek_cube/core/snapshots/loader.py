@@ -5,13 +5,15 @@ In order:
 - index files, read whole or in part
 - indices built from data files
 - states of the past, from a history entry and an older document
+- files that a verb reads several times
 - loading
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -71,7 +73,7 @@ from kartothek_cube.core.metadata.snapshot import (
 from kartothek_cube.core.runtime.executor import THREADS, LruCache, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.snapshots.documents import StoredDocument, read_document
-from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.contract import Buffer, Store, StoreView
 from kartothek_cube.errors import (
     CorruptDocument,
     DatasetNotFound,
@@ -230,6 +232,57 @@ def past_snapshot(store: Store, document: Document, key: str, known: Mapping[str
     return replace(make_snapshot(replace(document, indices=indices), key, None, schemas), lost=lost)
 
 
+# --- files that a verb reads several times --------------------------------------------------------
+
+
+_KEPT_BYTES, _READ_AHEAD = 64 * 2**20, 128 * 2**10
+
+
+class KeptFiles(StoreView):
+    """A view of a store for one verb, which asks for the end of each data or index file once.
+
+    A remote file is opened for the search, for its figures and for its rows, and most files come
+    whole with their end. Files that a snapshot names never change. In each other process the view
+    begins anew.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._ends = LruCache[str, tuple[Buffer, int]](_KEPT_BYTES)
+        self._present = set[str]()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return KeptFiles, (self.inner,)
+
+    def tail(self, key: str, n: int) -> tuple[Buffer, int]:
+        """As in `Store`."""
+        kept = self._ends.get(key)
+        if kept is None or len(kept[0]) < min(n, kept[1]):
+            kept = self.inner.tail(key, n)
+            self._ends.put(key, kept, len(kept[0]))
+        end, size = kept
+        return end[max(0, len(end) - n) :], size
+
+    def contains(self, key: str) -> bool:
+        """As in `Store`."""
+        if key not in self._present and self._ends.get(key) is None:
+            if not self.inner.contains(key):
+                return False
+            self._present.add(key)
+        return True
+
+    def look_ahead(self, read: Iterable[str], present: Iterable[str]) -> None:
+        """Ask at once for files that will be read, and whether others are there."""
+
+        def begin_to_read(key: str) -> None:
+            with suppress(KeyNotFound):
+                self.tail(key, _READ_AHEAD)
+
+        tasks: list[Callable[[], object]] = [partial(begin_to_read, key) for key in read]
+        tasks += [partial(self.contains, key) for key in present]
+        deque(map_in_threads(lambda task: task(), tasks, store=self.inner), maxlen=0)
+
+
 # --- loading --------------------------------------------------------------------------------------
 
 
@@ -272,6 +325,16 @@ def remember(store: Store, snapshot: Snapshot) -> Snapshot:
         # The result belongs to the commit that made the snapshot, not to later readers.
         _cache.put((store.identity, snapshot.uuid), replace(snapshot, result=None))
     return snapshot
+
+
+def last_seen(store: Store, uuid: str) -> Snapshot | None:
+    """The snapshot of a dataset in the cache, which may not be the newest any more."""
+    return _cache.get((store.identity, uuid))
+
+
+def remembered(store: Store) -> list[str]:
+    """The uuids of the datasets of a store that are in the cache."""
+    return [uuid for identity, uuid in _cache if identity == store.identity]
 
 
 def find_snapshot(store: Store, uuid: str) -> Snapshot | None:
@@ -318,7 +381,11 @@ def load_state(store: Store, uuid: str) -> Snapshot | HiddenDocument:
     if cached is not None and cached.document.partitions is not None and is_current(store, cached):
         return cached
     while True:
-        stored = read_document(store, uuid)
+        try:
+            stored = read_document(store, uuid)
+        except DatasetNotFound:
+            _cache.discard((store.identity, uuid))  # nobody needs to ask again
+            raise
         mark, ledger = pending_mark(stored.document), ledger_of(stored.document.metadata)
         if ledger is not None and ledger.is_vacant:
             return HiddenDocument(stored, None)

@@ -10,12 +10,14 @@ In order:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, Commit, fingerprint
 from kartothek_cube.core.metadata.document import OWN_PREFIX, STATE_KEYS, Document
@@ -38,9 +40,9 @@ from kartothek_cube.core.metadata.tag import (
     state_document,
     tag_key,
 )
-from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.executor import map_in_threads, thread_count
 from kartothek_cube.core.snapshots.documents import compare_and_swap
-from kartothek_cube.core.snapshots.loader import load_snapshot, past_snapshot, read_entry
+from kartothek_cube.core.snapshots.loader import last_seen, load_snapshot, past_snapshot, read_entry
 from kartothek_cube.core.stores.contract import Store, Version
 from kartothek_cube.errors import AlreadyExists, CorruptDocument, HistoryUnavailable, InvalidType, KeyNotFound
 
@@ -403,8 +405,31 @@ def foreign_commits(store: Store, datasets: Iterable[Snapshot]) -> str:
     return "".join(map_in_threads(found, list(datasets), store=store))
 
 
-def states(store: Store, newest: Snapshot) -> Iterator[PastState]:
+def load_with_entries(store: Store, uuid: str) -> tuple[Snapshot, dict[str, HistoryEntry]]:
+    """The newest snapshot, and history entries that it is likely to have, by commit.
+
+    Of a far store both come at once: the entries are those of the state that was seen last.
+    """
+    seen = last_seen(store, uuid) if store.is_remote and thread_count(store) > 1 else None
+    chain = () if seen is None or seen.has_foreign_commit else seen.chain
+    commits = [commit.id for commit in reversed(chain)][:_READ_AHEAD]
+
+    def read(commit: str) -> HistoryEntry | None:
+        with suppress(CorruptDocument):
+            return read_entry(store, uuid, commit)
+        return None
+
+    tasks: list[Callable[[], Any]] = [partial(load_snapshot, store, uuid), *(partial(read, c) for c in commits)]
+    newest, *entries = map_in_threads(lambda task: task(), tasks, store=store)
+    return newest, {entry.commit: entry for entry in entries if entry is not None}
+
+
+def states(
+    store: Store, newest: Snapshot, known: Mapping[str, HistoryEntry] = MappingProxyType({})
+) -> Iterator[PastState]:
     """The newest state and those before it, as far as entries are kept.
+
+    ``known`` are entries that need not be read.
 
     Raises
     ------
@@ -417,7 +442,7 @@ def states(store: Store, newest: Snapshot) -> Iterator[PastState]:
         yield PastState(None, document)
         return
     later: HistoryEntry | None = None
-    for commit, entry in _walk(store, newest):
+    for commit, entry in _walk(store, newest, known=known):
         if later is not None:
             document = _before(document, commit, [later])
         yield PastState(commit, document, entry)
@@ -425,12 +450,15 @@ def states(store: Store, newest: Snapshot) -> Iterator[PastState]:
 
 
 def _walk(
-    store: Store, newest: Snapshot, targets: Sequence[AsOf | None] = ()
+    store: Store,
+    newest: Snapshot,
+    targets: Sequence[AsOf | None] = (),
+    known: Mapping[str, HistoryEntry] = MappingProxyType({}),
 ) -> Iterator[tuple[Commit, HistoryEntry | None]]:
     """The commits from the newest back with their entries; the last may have none."""
     commits = {c.id: c for c in newest.chain}
     commit = newest.chain[-1]
-    for entry in _entries(store, newest, targets):
+    for entry in _entries(store, newest, targets, known):
         if not isinstance(entry, HistoryEntry):
             yield commit, None
             if entry is not None:
@@ -462,13 +490,13 @@ def _astray(uuid: str, entry: HistoryEntry) -> CorruptDocument:
 
 
 def _entries(
-    store: Store, newest: Snapshot, targets: Sequence[AsOf | None]
+    store: Store, newest: Snapshot, targets: Sequence[AsOf | None], known: Mapping[str, HistoryEntry]
 ) -> Iterator[HistoryEntry | CorruptDocument | None]:
     """The entries from the newest commit back; the last may be None (not kept) or its error."""
 
     def read(commit: str) -> HistoryEntry | CorruptDocument | None:
         try:
-            return read_entry(store, newest.uuid, commit)
+            return known.get(commit) or read_entry(store, newest.uuid, commit)
         except CorruptDocument as error:
             # Returned, since the entries that were read with this one come first.
             return error

@@ -18,6 +18,7 @@ from kartothek_cube.core.stores.contract import (
     Objects,
     Source,
     Store,
+    StoreView,
     Version,
     check_key,
 )
@@ -42,7 +43,10 @@ def uploading(store: Store) -> Iterator[Store]:
     ...     store.put("sales/table/1.parquet", b"PAR1")
     ...     store.flush()  # whatever names the file comes after this
     """
-    if isinstance(store, UploadingStore) or not store.is_remote:
+    innermost = store
+    while isinstance(innermost, StoreView) and not isinstance(innermost, UploadingStore):
+        innermost = innermost.inner
+    if isinstance(innermost, UploadingStore) or not store.is_remote:
         yield store
         return
     view = UploadingStore(store)

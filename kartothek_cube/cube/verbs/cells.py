@@ -31,11 +31,12 @@ from kartothek_cube.core.maintenance.garbage import GarbageReport
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.tag import Tag, tag_key
 from kartothek_cube.core.rows.edits import RowsReport
-from kartothek_cube.core.rows.run import dry_report, stage_rows
+from kartothek_cube.core.rows.run import dry_report, stage_plans
 from kartothek_cube.core.runtime.executor import THREADS
 from kartothek_cube.core.runtime.options import Overrides, current_options
 from kartothek_cube.core.runtime.options import options as overrides
 from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.snapshots.loader import KeptFiles
 from kartothek_cube.core.snapshots.time_travel import list_tags, stored_tags, tag_names
 from kartothek_cube.core.stores.contract import Store, check_store_can_commit
 from kartothek_cube.cube.consistent_read import check_whole_writes
@@ -232,16 +233,17 @@ def delete_cells(
         retries = current_options().commit_retries if mode == "reapply" and not dry else 0
 
         def attempt() -> dict[str, RowsReport]:
-            members = load_cube(found, opened)
+            members, files = load_cube(found, opened), KeptFiles(opened)
             chosen = chosen_members(found, members, names)
-            with cells_where(found, opened, members, conditions) as cells:
-                plans = plan_cell_deletion(found, opened, members, cells, chosen, THREADS)
+            with cells_where(found, files, members, conditions) as cells:
+                plans = plan_cell_deletion(found, files, members, cells, chosen, THREADS)
                 reports = {i: dry_report(plan, dry_run=dry) for i, plan in plans.items()}
                 if dry:
                     return reports
-                staged = {i: stage_rows(opened, plan, THREADS) for i, plan in plans.items() if plan}
-            changes = cell_changes(found, opened, members, plans, staged)
-            publish(opened, found, changes, {i: members[i] for i in changes})
+                changing = {i: plan for i, plan in plans.items() if plan}
+                staged = dict(zip(changing, stage_plans(files, [*changing.values()], THREADS), strict=True))
+            changes = cell_changes(found, files, members, plans, staged)
+            publish(files, found, changes, {i: members[i] for i in changes})
             return {**reports, **{i: rows.report for i, rows in staged.items()}}
 
         # A conflict has left all datasets as they were, so the second search finds the same cells.

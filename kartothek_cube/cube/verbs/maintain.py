@@ -33,11 +33,10 @@ from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.io.reader import Clustering, file_rows
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.maintenance.compaction import (
-    Compaction,
+    Selection,
     check_format,
-    effective_layout,
     plan_files,
-    run_compaction,
+    run_compactions,
 )
 from kartothek_cube.core.maintenance.compaction_plan import (
     TARGET_ROWS,
@@ -55,7 +54,7 @@ from kartothek_cube.core.runtime.executor import THREADS, map_files, map_in_thre
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import partition_mask
-from kartothek_cube.core.snapshots.loader import Entries, built_indices, find_state
+from kartothek_cube.core.snapshots.loader import Entries, KeptFiles, built_indices, find_state
 from kartothek_cube.core.snapshots.statistics import extents_of_files
 from kartothek_cube.core.stores.contract import Entry, Store, check_key, check_store_can_commit
 from kartothek_cube.core.write.prepare import check_index_columns
@@ -650,7 +649,6 @@ def compact_cube(
         serializer = check_format(df_serializer, wanted)
         if not dry:
             check_store_can_commit(opened)
-        compactions: dict[str, Compaction] = {}
         members = load_cube(cube, opened)
         conjunction = partition_conditions(cube, conditions, members, "compact")
         members = chosen_members(cube, members, names)
@@ -661,14 +659,21 @@ def compact_cube(
             clauses = partition_clauses(conjunction, base)
             is_left_alone = bool(conjunction.columns) and not clauses and names is None
             masks[name] = np.zeros(len(base.partitions), dtype=bool) if is_left_alone else partition_mask(base, clauses)
-        for name, base in members.items():
-            order = cell_order(base, cube.dimension_columns, cube.partition_columns)
-            layout, clustering, size = effective_layout(base, clusterings[name], limit, serializer)
-            plan = plan_files(
-                opened, base, masks[name], limit, order, executor, clustering, rewrite=anew, target_bytes=size
-            )
-            compactions[name] = Compaction(base, plan, order, serializer, layout, anew)
-        return _run_all(opened, cube, compactions, dry_run=dry, executor=executor)
+        selections = {
+            name: Selection(
+                base,
+                masks[name],
+                limit,
+                cell_order(base, cube.dimension_columns, cube.partition_columns),
+                clusterings[name],
+                serializer,
+                anew,
+            ).with_layout()
+            for name, base in members.items()
+        }
+        files = KeptFiles(opened)
+        compactions = dict(zip(selections, plan_files(files, [*selections.values()], executor), strict=True))
+        return _reports(cube, run_compactions(files, compactions, dry_run=dry, executor=executor))
 
 
 def _clusterings(
@@ -689,16 +694,9 @@ def _clusterings(
     return chosen
 
 
-def _run_all(
-    store: Store, cube: Cube, compactions: Mapping[str, Compaction], *, dry_run: bool, executor: Executor
-) -> dict[str, CompactionReport]:
-    reports: dict[str, CompactionReport] = {}
-    conflicts: dict[str, CommitConflict] = {}
-    for name, compaction in compactions.items():
-        try:
-            reports[name] = run_compaction(store, compaction, dry_run=dry_run, executor=executor)
-        except CommitConflict as conflict:
-            conflicts[name] = conflict  # no reason to leave the other datasets as they are
+def _reports(cube: Cube, results: Mapping[str, CompactionReport | CommitConflict]) -> dict[str, CompactionReport]:
+    reports = {name: result for name, result in results.items() if isinstance(result, CompactionReport)}
+    conflicts = {name: result for name, result in results.items() if isinstance(result, CommitConflict)}
     if not conflicts:
         return reports
     first = next(iter(conflicts.values()))

@@ -43,10 +43,11 @@ from kartothek_cube.core.metadata.snapshot import (
     Snapshot,
 )
 from kartothek_cube.core.rows.edits import MergeRows, MergeSource, rewrite_spec
-from kartothek_cube.core.rows.merge import MergeRules, plan_merge
-from kartothek_cube.core.rows.run import RowsPlan, StagedRows, check_seed_stays, stored_files
+from kartothek_cube.core.rows.merge import MergeRules, merge_search
+from kartothek_cube.core.rows.run import RowsPlan, RowsSearch, StagedRows, check_seed_stays, plan_rows, stored_files
 from kartothek_cube.core.runtime.executor import THREADS, map_in_threads
 from kartothek_cube.core.runtime.options import current_options
+from kartothek_cube.core.runtime.options import options as overrides
 from kartothek_cube.core.scan.plan import partition_mask
 from kartothek_cube.core.stores.contract import Store, check_key
 from kartothek_cube.core.write.input_rows import chunk_bytes, is_lazy, is_stream, open_stream, stream_blocks
@@ -484,12 +485,22 @@ def plan_cell_deletion(
         If no cell would be left.
     """
     seed = cube.seed_dataset
-    plans = {seed: _plan_deletion(store, members[seed], cells, executor)}
+    datasets = [seed, *(name for name in members if name in names and name != seed)]
+
+    def search(name: str) -> RowsSearch:
+        base, keys = members[name], cells if name == seed else _keys_without_cells(cube, store, members, name, cells)
+        rules = MergeRules(keys.on, "delete", inserts=False, deletes_others=False)
+        edit = MergeRows(keys, rules.when_matched, rules.deletes_others, base.partition_keys)
+        return merge_search(store, base, rewrite_spec(base), edit, keys, rules)
+
+    # Near files are read in threads as it is.
+    if store.is_remote:
+        with overrides(bytes_in_flight=max(1, current_options().bytes_in_flight // len(datasets))):
+            searches = list(map_in_threads(search, datasets, store=store))
+    else:
+        searches = list(map(search, datasets))
+    plans = dict(zip(datasets, plan_rows(store, searches, executor), strict=True))
     check_seed_stays(plans[seed])
-    for name in members:
-        if name in names and name != seed:
-            keys = _keys_without_cells(cube, store, members, name, cells)
-            plans[name] = _plan_deletion(store, members[name], keys, executor)
     return plans
 
 
@@ -523,12 +534,6 @@ def _without_new_cells(
             if (source.positions(cells) >= 0).any():
                 raise InvalidInput("cells were added that show rows of enrichments which were to be deleted")
     return removed
-
-
-def _plan_deletion(store: Store, base: Snapshot, keys: MergeSource, executor: Executor) -> RowsPlan:
-    rules = MergeRules(keys.on, "delete", inserts=False, deletes_others=False)
-    edit = MergeRows(keys, rules.when_matched, rules.deletes_others, base.partition_keys)
-    return plan_merge(store, base, rewrite_spec(base), edit, keys, rules, executor)
 
 
 def _keys_without_cells(
