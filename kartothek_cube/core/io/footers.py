@@ -21,7 +21,6 @@ from kartothek_cube.core.arrow.keys import BoolArray, IntArray
 # Ids of fields and places in lists, from the outermost struct inwards.
 Path = tuple[int, ...]
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 _BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LIST, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, 9, 12
 # A number takes at most so many bytes here, which is more than any that is sound.
@@ -118,7 +117,7 @@ def _read_value(data: bytes, at: int, kind: int, path: Path) -> tuple[list[Token
     return [Token(path, at, end, kind != _BINARY)], end
 
 
-def read_varint(data: bytes | memoryview[int], at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """A number, and where it ends."""
     value = shift = 0
     while (byte := data[at]) >= 128:
@@ -163,78 +162,10 @@ def found_values(data: Bytes, at: IntArray, pattern: Pattern) -> tuple[dict[Path
     Of places that do not match, numbers and ends mean nothing. ``data`` are never left, ``at`` is
     not negative.
     """
-    found, ends = np.zeros((len(pattern.paths), len(at)), dtype=np.uint64), np.zeros(len(at), dtype=np.int64)
-    matches = np.zeros(len(at), dtype=bool)
-    if len(data) < _WORD:
+    last, begins, words = len(data) - _WORD, list[IntArray](), list[np.ndarray[Any, np.dtype[np.uint64]]]()
+    matches = np.full(len(at), last >= 0)
+    if last < 0:
         return {}, at, matches
-    rest = np.arange(len(at))
-    # Values of one file mostly have the lengths of those of the next: then their places are known.
-    while len(rest) >= _FEW_PLACES and len(pattern.paths) >= _FEW_VALUES:
-        lengths = _lengths_at(data, int(at[rest[0]]), pattern)
-        if lengths is None:
-            break
-        same, values, end, good = _of_lengths(data, at[rest], pattern, *lengths)
-        known = rest[same]
-        found[:, known], ends[known], matches[known] = values[:, same], end[same], good[same]
-        rest = rest[~same]
-        if len(known) < len(rest):
-            break
-    if len(rest):
-        found[:, rest], ends[rest], matches[rest] = _followed(data, at[rest], pattern)
-    signed = (found >> _ONE).astype(np.int64) ^ -(found & _ONE).astype(np.int64)
-    return dict(zip(pattern.paths, signed, strict=True)), ends, matches
-
-
-# For fewer places, or fewer values, looking for equal lengths takes longer than it saves.
-_FEW_PLACES, _FEW_VALUES = 4, 8
-
-
-def _lengths_at(data: Bytes, at: int, pattern: Pattern) -> tuple[list[int], list[int]] | None:
-    """The digits of each value at a place, and its bytes behind them; None if there is no end."""
-    digits, sizes, content = list[int](), list[int](), data.data
-    try:
-        for size, is_number in zip(pattern.sizes, pattern.are_numbers, strict=False):
-            value, end = read_varint(content, at + size)
-            digits.append(end - at - size)
-            sizes.append(0 if is_number else value)
-            at = end + sizes[-1]
-    except IndexError:
-        return None
-    return (digits, sizes) if max(digits, default=0) <= _WORD and at + pattern.sizes[-1] <= len(data) else None
-
-
-def _of_lengths(
-    data: Bytes, at: IntArray, pattern: Pattern, digits: Sequence[int], sizes: Sequence[int]
-) -> tuple[BoolArray, Words, IntArray, BoolArray]:
-    """Which places have values of these lengths; of these all values, the ends, and which match."""
-    counts, behind = np.array(digits, dtype=np.int64), np.array(sizes, dtype=np.int64)
-    ends = np.cumsum(np.array(pattern.sizes[:-1], dtype=np.int64) + counts + behind)
-    begins, width = ends - counts - behind, int(ends[-1] if len(ends) else 0) + pattern.sizes[-1]
-    last = len(data) - _WORD
-    words = np.ndarray((last + 1, _WORD), np.uint8, data, strides=(1, 1))[np.minimum(at + begins[:, None], last)]
-    words = words.view("<u8").reshape(len(begins), len(at))
-    stops = ~words & _STOPS
-    stop = stops & -stops
-    values = joined_digits(words & (stop - _ONE))
-    are_bytes = ~np.array(pattern.are_numbers, dtype=bool)
-    same: BoolArray = (stop == _ONE << (8 * counts - 1).astype(np.uint64)[:, None]).all(axis=0) & (
-        at + width <= len(data)
-    )
-    same &= (values[are_bytes] == behind[are_bytes, None].astype(np.uint64)).all(axis=0)
-    # The common bytes in their places between the values.
-    literal, mask = np.zeros((2, width), dtype=np.uint8)
-    places = np.append(0, ends)[pattern.steps] + pattern.offsets[:, 0]
-    literal[places], mask[places] = pattern.literal[:, 0], pattern.mask[:, 0]
-    content = np.ndarray((len(data) - width + 1, width), np.uint8, data, strides=(1, 1))
-    good: BoolArray = np.zeros(len(at), dtype=bool)
-    good[same] = ((content[at[same]] & mask) == literal).all(axis=1)
-    return same, values, at + width, good
-
-
-def _followed(data: Bytes, at: IntArray, pattern: Pattern) -> tuple[Words, IntArray, BoolArray]:
-    """All values, the ends, and which places match, value by value."""
-    last, begins, words = len(data) - _WORD, list[IntArray](), list[Words]()
-    matches: BoolArray = np.ones(len(at), dtype=bool)
     window = np.ndarray((last + 1, _WORD), np.uint8, data, strides=(1, 1))
     for size, is_number in zip(pattern.sizes, pattern.are_numbers, strict=False):
         begins.append(at)
@@ -251,10 +182,11 @@ def _followed(data: Bytes, at: IntArray, pattern: Pattern) -> tuple[Words, IntAr
     places = np.minimum(np.stack(begins)[pattern.steps] + pattern.offsets, len(data) - 1)
     matches &= ((data[places] & pattern.mask) == pattern.literal).all(axis=0)
     values = joined_digits(np.stack(words)) if words else np.zeros((0, len(at)), dtype=np.uint64)
-    return values, at + pattern.sizes[-1], matches
+    signed = (values >> _ONE).astype(np.int64) ^ -(values & _ONE).astype(np.int64)
+    return dict(zip(pattern.paths, signed, strict=True)), at + pattern.sizes[-1], matches
 
 
-def joined_digits(words: Words) -> Words:
+def joined_digits(words: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """Numbers whose digits of seven bits are one a byte."""
     for low, high, shift in _ROUNDS:
         words = words & low | (words & high) >> shift
