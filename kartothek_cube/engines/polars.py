@@ -377,12 +377,12 @@ def _read_bundles(scan: Scan, paths: list[str], columns: list[str]) -> Iterator[
             sources, schema=schema, hive_schema=places or None, hive_partitioning=bool(places), glob=False
         )
 
-    is_known = False
     try:
         sizes = [os.stat(path).st_size for path in paths]  # noqa: PTH116 - a `Path` takes as long as ten of these
-        expansion = max(
-            1, files(0, 1).select(pl.len()).collect().item() * _VALUE_BYTES * len(columns) / max(1, sizes[0])
-        )
+        rows = files(0, 1).select(pl.len()).collect().item()
+        expansion = max(1, rows * _VALUE_BYTES * len(columns) / max(1, sizes[0]))
+        # Other values than numbers may take any room, e.g. texts.
+        is_known = rows > 0 and all(pt.is_primitive(scan.table.schema.field(c).type) for c in columns)
         while begin < len(paths) and sizes[begin] * expansion <= 2 * budget:
             # Files are read alone until one has told how large rows are.
             room = accumulate(sizes[begin : begin + (_MOST_FILES if is_known else 1)])

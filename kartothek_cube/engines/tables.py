@@ -40,7 +40,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import READ_FILES, map_in_threads
 from kartothek_cube.core.runtime.options import Options
 from kartothek_cube.core.runtime.telemetry import AnyOperation, name_dataset, operation
-from kartothek_cube.core.scan.execute import stream_tables, stream_together
+from kartothek_cube.core.scan.execute import filtered_at_once, stream_tables, stream_together
 from kartothek_cube.core.scan.plan import (
     ScanTask,
     check_change_type,
@@ -65,7 +65,7 @@ from kartothek_cube.errors import DatasetNotFound, InvalidInput
 from kartothek_cube.typing import AsOf, Columns, CubeState, IntoDatasets
 
 # Rows of about so many bytes go to an engine at once.
-_MERGED_BYTES = 4 * 2**20
+_MERGED_BYTES, _LARGE_BYTES = 4 * 2**20, 2**20
 # A column for the positions of files: no column of a dataset has an empty name.
 _POSITION = ""
 
@@ -75,13 +75,17 @@ def _merged(tables: Generator[pa.Table, None, None]) -> Generator[pa.Table, None
     waiting, nbytes, seen = list[pa.Table](), 0, 0
     with closing(tables):
         for table in tables:
+            size = table.nbytes
+            is_large = size >= _LARGE_BYTES * max((c.num_chunks for c in table.columns[:1]), default=1)
+            if is_large and waiting:  # so many bytes are not worth a copy
+                yield pa.concat_tables(waiting).combine_chunks()
+                seen, waiting, nbytes = seen + nbytes, [], 0
             waiting.append(table)
-            nbytes += table.nbytes
+            nbytes += size
             # Never more than came before: the first rows do not wait for many files.
-            if nbytes >= min(_MERGED_BYTES, seen):
+            if is_large or nbytes >= min(_MERGED_BYTES, seen):
                 yield pa.concat_tables(waiting).combine_chunks() if waiting[1:] else table
-                seen += nbytes
-                waiting, nbytes = [], 0
+                seen, waiting, nbytes = seen + nbytes, [], 0
     if waiting:
         yield pa.concat_tables(waiting).combine_chunks()
 
@@ -406,9 +410,11 @@ class DatasetScan(Scan):
 
     def _read(self, tasks: Sequence[ScanTask]) -> Generator[pa.Table, None, None]:
         store, request = self.table.store, self._request()
+        at_once = 0 if request.predicates is None else filtered_at_once(store, request, tasks)
         # Requests to a remote store run in parallel: no file has to wait for another.
-        read = stream_tables if request.predicates is not None or store.is_remote else stream_together
-        return read(store, request, tasks)
+        if store.is_remote or (request.predicates is not None and at_once < 2):
+            return stream_tables(store, request, tasks)
+        return stream_together(store, request, tasks, at_once, grows=True)
 
     def _count(self) -> int:
         request = self._request()

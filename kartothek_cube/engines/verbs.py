@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -31,7 +33,7 @@ def require(extra: str) -> None:
     """Raise `MissingExtra` unless the package of an extra is installed and new enough."""
     package, oldest = OLDEST[extra]
     try:
-        installed = version(package)
+        installed = _release(package, version)
     except PackageNotFoundError:
         installed = "none"
     if installed == "none" or _numbers(installed) < _numbers(oldest):
@@ -39,6 +41,12 @@ def require(extra: str) -> None:
             f"This needs the package {package}, at least {oldest} (installed: {installed}): "
             f"pip install 'kartothek-cube[{extra}]'"
         )
+
+
+@cache
+def _release(package: str, find: Callable[[str], str]) -> str:
+    """What is installed: finding it out takes as long as planning a scan."""
+    return find(package)
 
 
 def _numbers(release: str) -> tuple[int, ...]:

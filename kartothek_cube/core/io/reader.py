@@ -340,6 +340,16 @@ def files_at_once(store: Store, key: str, request: FileRequest) -> int:
     return 0 if found is None else _DECODED_ROWS // max(1, found.rows)
 
 
+def is_small_file(store: Store, key: str, request: FileRequest) -> bool:
+    """Whether `read_together` joins a local file with others before it decodes them."""
+    if store.local_path(key) is None or not key.endswith(DATA_SUFFIX) or not uses_fast_paths():
+        return False
+    from kartothek_cube.core.io.small_files import is_small
+
+    with open_file(store, key, request.dataset, counted=False) as source:
+        return is_small(source.size, source.metadata)
+
+
 def pages_to_decode(store: Store, key: str, request: FileRequest) -> PageCounts | None:
     """What is decoded of a file for a request; None if it is not read by pages."""
     predicates = narrowed(request.predicates, request.runtime_filter)
@@ -423,16 +433,31 @@ def with_constants(
     if names and table.column_names == list(names) and constants.keys().isdisjoint(names):
         return table
     columns = [
-        pa.repeat(pa.scalar(constants[c], schema.field(c).type), rows) if c in constants else table.column(c)
-        for c in names
+        constant_array(constants[c], schema.field(c).type, rows) if c in constants else table.column(c) for c in names
     ]
     if not columns:  # a selection of no columns keeps the number of rows
         return pa.table({"": np.zeros(rows, dtype=np.int8)}).select([])
     return pa.table(columns, names=list(names))
 
 
-# All bytes of a batch are in memory at a time.
-_BATCH_FILES = 64
+def constant_array(value: object, data_type: pa.DataType, rows: int) -> pa.Array:
+    """One value in every row."""
+    if not rows or value is None:
+        return pa.nulls(rows, data_type)
+    return repeated(pa.array([value], data_type), [rows])
+
+
+def repeated(values: pa.Array, counts: Sequence[int]) -> pa.Array:
+    """Each value so many times."""
+    filled = np.asarray(counts, dtype=np.int64)
+    if not filled.all():
+        values, filled = values.filter(pa.array(filled > 0)), filled[filled > 0]
+    # Faster than pyarrow.repeat, and than positions.
+    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array(np.cumsum(filled)), values))
+
+
+# All bytes of a batch are in memory at a time; where they are filtered, about so many rows.
+_BATCH_FILES, _ROWS_AT_ONCE = 64, 65_536
 
 
 class TooLarge(Exception):
@@ -499,16 +524,48 @@ def _matching_tables(
 
     for together, run in groupby(files, suits):
         if together:
-            keys = (key for key, _ in run)
-            for table, counts in read_matching_files(
-                store, keys, request.dataset, request.columns, request.schema, predicates
-            ):
+            for table, counts in _matching_parquet(store, [key for key, _ in run], request, predicates):
                 record(rows_read=table.num_rows)
                 yield table, counts
         else:
             for key, constants in run:
                 table = read_rows(store, key, request, constants)
                 yield table, [len(table)]
+
+
+def _matching_parquet(
+    store: Store, keys: Sequence[str], request: FileRequest, predicates: Predicates | None
+) -> Iterator[tuple[pa.Table, list[int]]]:
+    """The same for Parquet files without constants: all rows of small files are decoded at once."""
+    from kartothek_cube.core.io.small_files import SmallFileReader
+
+    columns, schema, others = list(request.columns), request.schema, list[str]()
+    names = [*columns, *sorted(columns_of(predicates) - set(columns))]
+    reader = SmallFileReader(store, pa.schema([(name, schema.field(name).type) for name in names]))
+
+    def read_others() -> Iterator[tuple[pa.Table, list[int]]]:
+        yield from read_matching_files(store, others, request.dataset, columns, schema, predicates)
+        others.clear()
+
+    begin, are_small = 0, uses_fast_paths()
+    while are_small and begin < len(keys):
+        batch = keys[begin : begin + min(_BATCH_FILES, reader.files_of(_ROWS_AT_ONCE))]
+        are_small = False
+        for found in reader.read_known(batch):
+            if found is None:
+                others.append(keys[begin])
+                begin += 1
+                continue
+            if others:
+                yield from read_others()
+            table, counts = found
+            begin, are_small = begin + len(counts), True
+            mask = matching_rows(table, predicates)
+            ends = np.searchsorted(np.flatnonzero(mask), np.cumsum([0, *counts]))
+            yield filter_table(table, mask).select(columns), np.diff(ends).tolist()
+    others += keys[begin:]
+    if others:
+        yield from read_others()
 
 
 # --- figures of a file from its footer ------------------------------------------------------------

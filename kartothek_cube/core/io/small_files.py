@@ -242,6 +242,7 @@ def _pages(content: bytes, column: Path, places: Mapping[Path, Token]) -> list[P
     """The headers of a column's pages."""
     has_dictionary, pages = (*column, _DICTIONARY_AT) in places, list[Pattern]()
     begin = _number(content, places[*column, _DICTIONARY_AT if has_dictionary else _DATA_AT])
+    chunk_end = begin + _number(content, places[*column, _PACKED])
     for kind in (_DICTIONARY_PAGE, _DATA_PAGE) if has_dictionary else (_DATA_PAGE,):
         found, end = read_struct(content, begin)
         numbers = {token.path: _number(content, token) for token in found}
@@ -249,6 +250,8 @@ def _pages(content: bytes, column: Path, places: Mapping[Path, Token]) -> list[P
             raise ValueError("Pages of another kind")
         pages.append(pattern_of(content, begin, end, (token for token in found if token.path not in _PAGE_LITERALS)))
         begin = end + numbers[_PAGE_BYTES]
+    if begin != chunk_end:
+        raise ValueError("More pages than these")
     return pages
 
 
@@ -281,6 +284,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+def is_small(size: int, metadata: pq.FileMetaData) -> bool:
+    """Whether a file may be joined with others."""
+    return size < _MAX_BYTES and metadata.num_rows < _MAX_ROWS and metadata.num_row_groups == 1
+
+
 class _File(NamedTuple):
     """A file as a row group of a joined one."""
 
@@ -288,7 +296,6 @@ class _File(NamedTuple):
     rows: int
     group: bytes
     tail: bytes
-    size: int
 
 
 class SmallFileReader:
@@ -307,6 +314,29 @@ class SmallFileReader:
         names = self._schema.names
         suits = [key.endswith(".parquet") and constants.keys().isdisjoint(names) for key, constants in files]
         keys = [key if ok else None for (key, _), ok in zip(files, suits, strict=True)]
+        for found, contents in self._joined(keys):
+            if found is not None:
+                yield _recorded(*found, sum(map(len, contents)))
+                continue
+            for content in contents:
+                table = _tried(partial(_rows_alone, schema=self._schema), content) if content else None
+                yield None if table is None else _recorded(table, [table.num_rows], len(content))
+
+    def read_known(self, keys: Sequence[str]) -> Iterator[tuple[pa.Table, list[int]] | None]:
+        """The same of Parquet files of known layouts alone; the caller counts the rows."""
+        for found, contents in self._joined(keys):
+            if found is None:
+                yield from (None for _ in contents)
+            else:
+                record(files_read=len(contents), bytes_read=sum(map(len, contents)))
+                yield found
+
+    def files_of(self, rows: int) -> int:
+        """How many files have about so many rows together."""
+        return max(1, rows // max(1, self._layouts.most_rows))
+
+    def _joined(self, keys: Sequence[str | None]) -> Iterator[tuple[tuple[pa.Table, list[int]] | None, list[bytes]]]:
+        """The rows of neighbouring files of one schema, None if unknown; and their bytes."""
         # Step by step: taking all steps for one file after the other is slower (CPU cache misses).
         contents = [content or b"" for content in _each(_content, _each(self._store.local_path, keys))]
         joined = b"".join(contents)
@@ -315,12 +345,8 @@ class SmallFileReader:
             members = list(run)
             chosen = [file for file, _ in members if file]
             table = _tried(lambda some: _rows(joined, some, self._schema), chosen) if schema else None
-            if table is None:
-                for _, content in members:
-                    table = _tried(partial(_rows_alone, schema=self._schema), content) if content else None
-                    yield None if table is None else _recorded(table, [table.num_rows], len(content))
-            else:
-                yield _recorded(table, [file.rows for file in chosen], sum(file.size for file in chosen))
+            found = None if table is None else (table, [file.rows for file in chosen])
+            yield found, [content for _, content in members]
 
 
 def _recorded(table: pa.Table, counts: list[int], nbytes: int) -> tuple[pa.Table, list[int]]:
@@ -399,10 +425,14 @@ def _layouts(schema: pa.Schema) -> _Layouts:
 
 
 class _Layouts:
-    """The layouts of files from which the columns of a schema can be read. Safe for threads."""
+    """The layouts of files from which the columns of a schema can be read. Safe for threads.
+
+    ``most_rows`` are those of one of the files that were recognized last.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
+        self.most_rows = _MAX_ROWS
         self._known: tuple[FileLayout, ...] = ()
         self._learned_count = 0
         # What Arrow makes of a footer that begins and ends so. kartothek writes the number of rows
@@ -418,28 +448,33 @@ class _Layouts:
         while pending and (known or left > 0):
             if not known:
                 left -= 1
+                self._learned_count += 1
                 known.extend(self._learned(contents[pending[0]]))
             if not known:
                 del pending[0]
                 continue
-            for i, file in self._files(contents, spans, known.popleft(), pending):
+            of_layout = dict(self._files(contents, spans, known.popleft(), pending))
+            for i, file in of_layout.items():
                 found[i] = file
-            pending = [i for i in pending if found[i] is None]
+            pending = [i for i in pending if i not in of_layout]
+        self.most_rows = max((file.rows for file in found if file), default=self.most_rows)
         return found
 
     def _files(
         self, contents: Sequence[bytes], spans: FileSpans, layout: FileLayout, pending: Sequence[int]
-    ) -> Iterator[tuple[int, _File]]:
-        """The files of a layout."""
+    ) -> Iterator[tuple[int, _File | None]]:
+        """The files of a layout; None for one of too many rows."""
         matches = spans.match(pending, layout, _positions(layout.schema.schema, self._schema))
         if matches is None:
             return
         tails, rows = (matches.tails - spans.starts[pending]).tolist(), matches.rows.tolist()
-        for k in np.flatnonzero(matches.good & (matches.rows < _MAX_ROWS)).tolist():
+        for k in np.flatnonzero(matches.good).tolist():
             content = contents[pending[k]]
             tail = content[tails[k] : -8]
-            if tail[0] == 0 and self._has_schema(content, layout.schema, tail):
-                yield pending[k], _File(layout.schema, rows[k], matches.groups[k], tail, len(content))
+            if rows[k] >= _MAX_ROWS:
+                yield pending[k], None
+            elif tail[0] == 0 and self._has_schema(content, layout.schema, tail):
+                yield pending[k], _File(layout.schema, rows[k], matches.groups[k], tail)
 
     def _learned(self, content: bytes) -> Iterator[FileLayout]:
         """The layout of a file whose structure is new; nothing if it is none for `FileSpans`."""
@@ -452,7 +487,6 @@ class _Layouts:
         layout = layout_of(content, begin, same, is_first=same is schema)
         if layout is not None:
             self._known = (layout, *self._known)[:_LAYOUTS]
-            self._learned_count += 1
             yield layout
 
     def _has_schema(self, content: bytes, schema: SchemaBytes, tail: bytes) -> bool:

@@ -40,10 +40,12 @@ from kartothek_cube.core.io.reader import (
     FileRequest,
     TooLarge,
     files_at_once,
+    is_small_file,
     open_rows,
     pages_to_decode,
     read_rows,
     read_together,
+    repeated,
     resolved_predicates,
 )
 from kartothek_cube.core.metadata.index import SecondaryIndex
@@ -323,12 +325,19 @@ def pages_step(store: Store, reads: Iterable[tuple[str, Sequence[str], FileReque
 def load_scan(store: Store, plan: FilePlan, categoricals: Sequence[str] = ()) -> pa.Table:
     """All files of a plan as one table."""
     request, tasks = plan.request, plan.tasks()
-    if request.predicates is not None and not categoricals and request.columns and len(tasks) > _FEW:
-        same = replace(request, predicates=resolved_predicates(request, tasks[0].constants))
-        # Few rows of each file are found faster in many files at once.
-        if (at_once := files_at_once(store, tasks[0].key, same)) > 1:
-            return joined(list(stream_together(store, request, tasks, at_once)), request)
+    if request.predicates is not None and not categoricals and (at_once := filtered_at_once(store, request, tasks)) > 1:
+        return joined(list(stream_together(store, request, tasks, at_once)), request)
     return joined(load_tables(store, request, tasks, categoricals), request, categoricals)
+
+
+def filtered_at_once(store: Store, request: FileRequest, tasks: Sequence[ScanTask]) -> int:
+    """How many files are best filtered together: few rows of each, or small ones; 0 if unknown."""
+    if not request.columns or len(tasks) <= _FEW:
+        return 0
+    first, same = tasks[0].key, replace(request, predicates=resolved_predicates(request, tasks[0].constants))
+    # The work has to suffice for all threads.
+    most = min(_MOST_FILES // 2, len(tasks) // (2 * thread_count(store)))
+    return files_at_once(store, first, same) or (most if most > 1 and is_small_file(store, first, same) else 0)
 
 
 def load_tables(
@@ -389,11 +398,12 @@ def stream_pieces(
 
 
 def stream_together(
-    store: Store, request: FileRequest, tasks: Sequence[ScanTask], at_once: int = 0
+    store: Store, request: FileRequest, tasks: Sequence[ScanTask], at_once: int = 0, *, grows: bool = False
 ) -> Generator[pa.Table, None, None]:
     """All rows as by `stream_tables`; where files are small, of many in one table.
 
-    ``at_once``: how many are read together; by default their size tells.
+    ``at_once``: how many are read together; by default their size tells. With ``grows``, the first
+    rows do not wait for that many.
     """
     nbytes = max(1, current_options().bytes_in_flight // (2 * thread_count(store)))
     room, weight, largest = min(_BATCH_BYTES, nbytes), SizeEstimate(), 0
@@ -416,7 +426,7 @@ def stream_together(
     def limit() -> int:
         return min(_MOST_FILES, at_once or (room // largest if largest else 1))
 
-    loaded = map_batches(load, tasks, limit, store=store, weight=weight, phase=READ_FILES, at_once=True)
+    loaded = map_batches(load, tasks, limit, store=store, weight=weight, phase=READ_FILES, at_once=not grows)
 
     def flattened() -> Generator[pa.Table, None, None]:
         with closing(loaded):
@@ -446,9 +456,8 @@ def read_batch(
         tables.append(found)
         counts += rows
     table = pa.concat_tables(tables)
-    numbers = pa.array(np.repeat(np.arange(len(batch)), counts))
     columns = {
-        c: pa.array([task.constants[c] for task in batch], request.schema.field(c).type).take(numbers)
+        c: repeated(pa.array([task.constants[c] for task in batch], request.schema.field(c).type), counts)
         if c in values
         else table.column(c)
         for c in request.columns

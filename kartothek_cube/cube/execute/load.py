@@ -34,7 +34,7 @@ from kartothek_cube.core.arrow.keys import (
     take_rows,
 )
 from kartothek_cube.core.expressions.predicates import Clause, Constants, filter_table, matching_rows
-from kartothek_cube.core.io.reader import FileRequest, files_at_once, read_rows, read_together
+from kartothek_cube.core.io.reader import FileRequest, constant_array, files_at_once, read_rows, read_together
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR
@@ -183,14 +183,6 @@ def rows_at(column: pa.ChunkedArray, indices: TakeIndices | None) -> pa.ChunkedA
     if len(column) and pa.types.is_primitive(column.type):  # several times faster than null indices
         return pc.if_else(valid, pc.take(column, places, boundscheck=False), pa.scalar(None, column.type))
     return pc.take(column, pc.if_else(valid, places, pa.scalar(None, places.type)), boundscheck=False)
-
-
-def constant_array(value: object, data_type: pa.DataType, rows: int) -> pa.Array:
-    """One value in every row."""
-    if not rows or value is None:
-        return pa.nulls(rows, data_type)
-    # Faster than pyarrow.repeat.
-    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array([rows]), pa.array([value], data_type)))
 
 
 def with_overlays(tables: Sequence[pa.Table], cells: Sequence[str]) -> pa.Table:

@@ -160,6 +160,13 @@ def test_files_without_partitions_are_read_by_polars(tmp_path, read_by_polars):
     assert sum(read_by_polars) == 3
 
 
+def test_files_of_numbers_are_read_together_from_the_first(tmp_path, read_by_polars):
+    rows = [pa.table({"p": [i] * 9, "v": [0.5] * 9}) for i in range(5)]
+    store_dataframes_as_dataset(open_store(tmp_path), "ds", rows, partition_on=["p"])
+    assert scan_dataset("ds", open_store(tmp_path)).collect().height == 45
+    assert read_by_polars == [5]
+
+
 @pytest.mark.parametrize("first", [2_000, 0])
 def test_frames_stay_within_the_memory_from_the_first(tmp_path, monkeypatch, first):
     from kartothek_cube.engines import polars as polars_scan

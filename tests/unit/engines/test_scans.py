@@ -24,6 +24,7 @@ from kartothek_cube.api.discover import discover_cube
 from kartothek_cube.api.serialization import CsvSerializer
 from kartothek_cube.core.runtime import options as options_module
 from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.engines import tables
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType, KartothekCubeError, KeyNotFound
 from tests.support.all_types import ALL_TYPES, IN_CSV, ODD_ZONES, SPELLINGS, nested_moments
 from tests.support.cubes import CUBE, SEED, build_two, with_column
@@ -380,3 +381,13 @@ def test_a_dataset_that_is_gone(store):
     delete_dataset("cube++e", store)
     with pytest.raises(GONE, match=r"cube\+\+e/table"):
         frame.collect()
+
+
+def test_large_tables_are_not_copied_and_small_ones_are_merged():
+    small, large = pa.table({"x": range(1_000)}), pa.table({"x": pa.array(range(2**18), pa.int64())})
+    given = [small, large, small, small, large, pa.concat_tables([small] * 200)]
+    found = list(tables._merged(table for table in given))
+    assert pa.concat_tables(found).equals(pa.concat_tables(given))
+    assert [len(table) for table in found] == [1_000, 2**18, 2_000, 2**18, 200_000]
+    places = [[chunk.buffers()[1].address for chunk in table.column("x").chunks] for table in (large, *found[1:4:2])]
+    assert places == places[:1] * 3

@@ -131,7 +131,8 @@ def test_files_are_read_together_as_alone(
 
 @pytest.fixture
 def filtered_at_once(monkeypatch):
-    """How many rows are filtered at a time."""
+    """How many rows are filtered at a time, if files are not joined before."""
+    monkeypatch.setattr(batched_reader, "uses_fast_paths", lambda: False)
     found, matching = [], parquet_rows.matching_rows
     monkeypatch.setattr(
         parquet_rows, "matching_rows", lambda table, predicates: found.append(len(table)) or matching(table, predicates)
@@ -171,6 +172,53 @@ def test_no_more_are_filtered_at_once_than_fit(local, filtered_at_once, monkeypa
     files = [(put(local, f"f{k}", pa.table({"x": [k, k + 1]})), {}) for k in range(5)]
     read_together(local, files, request("x", predicates=((Clause("x", "==", 3),),)), ROOM)
     assert filtered_at_once == [4, 4, 2]
+
+
+@pytest.fixture
+def decoded_at_once(monkeypatch, only_fast):
+    """How many rows of small files are filtered at a time."""
+    found, matching = [], batched_reader.matching_rows
+    monkeypatch.setattr(
+        batched_reader,
+        "matching_rows",
+        lambda table, predicates: found.append(len(table)) or matching(table, predicates),
+    )
+    small_files._layouts.cache_clear()
+    return found
+
+
+def test_small_files_are_decoded_and_filtered_at_once(local, decoded_at_once, monkeypatch):
+    monkeypatch.setattr(batched_reader, "_ROWS_AT_ONCE", 6)
+    files = [(put(local, f"f{k}", pa.table({"x": [k, k + 1]})), {}) for k in range(8)]
+    check(local, files, request("x", predicates=((Clause("x", "==", 3),),)))
+    # How large files are is known after the first one.
+    assert decoded_at_once == [2, 6, 6, 2]
+
+
+def test_small_files_among_others_are_filtered_in_order(local, decoded_at_once):
+    sizes = [2, 1, 1, 2, 2, 1]  # rows of a row group: files of two are read otherwise
+    files = [
+        (put(local, f"f{k}", pa.table({"x": [k, k + 1], "v1": [k / 2, None]}), row_group_size=size), {})
+        for k, size in enumerate(sizes)
+    ]
+    for columns in [("x", "v1"), ("v1",)]:
+        check(local, files, request(*columns, predicates=((Clause("x", ">=", 2), Clause("x", "<=", 5)),)))
+    assert decoded_at_once
+
+
+@pytest.mark.parametrize("rows", [small_files._MAX_ROWS, 25_000], ids=["many rows", "two pages"])
+def test_a_layout_that_does_not_suit_is_not_learned_again_and_again(local, decoded_at_once, monkeypatch, rows):
+    learned, layout_of = [], small_files.layout_of
+    monkeypatch.setattr(
+        small_files,
+        "layout_of",
+        lambda *place, **how: learned.append(layout_of(*place, **how)) or learned[-1],
+    )
+    small = [(put(local, f"f{k}", pa.table({"x": [k, k + 1]})), {}) for k in range(3)]
+    rest = [(put(local, f"g{k}", pa.table({"x": [k % 7] * rows}), data_page_size=2**20), {}) for k in range(9)]
+    for _ in range(9):
+        check(local, [*small, *rest], request("x", predicates=((Clause("x", "==", 3),),)))
+    assert len(list(filter(None, learned))) == 1
 
 
 def test_texts_that_repeat_are_filtered_as_dictionaries(local, monkeypatch):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from kartothek_cube import connect, options
 from kartothek_cube.api.dataset import read_table_arrow, store_dataframes_as_dataset
+from kartothek_cube.core.io import small_files
 from kartothek_cube.core.io.reader import FileRequest, read_together
 from kartothek_cube.core.scan import execute
-from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.core.stores.local import LocalStore, MemoryStore
 
 ROWS = pa.table({"p": [p for p in range(40) for _ in range(3)], "q": ["a", "b", "b"] * 40, "x": [1, 2, 3] * 40})
 
@@ -46,6 +48,45 @@ def test_predicates_on_partition_columns_and_others(store, predicates, at_once, 
     found = read_table_arrow("uuid", store, predicates=predicates, columns=["p", "q", "x"])
     key = lambda row: tuple(row.values())  # noqa: E731
     assert sorted(found.to_pylist(), key=key) == sorted(expected, key=key)
+
+
+@pytest.fixture
+def together(monkeypatch):
+    """How many files are read together, each time."""
+    found, original = [], execute.read_together
+    monkeypatch.setattr(
+        execute, "read_together", lambda store, files, *rest: found.append(len(files)) or original(store, files, *rest)
+    )
+    return found
+
+
+@pytest.mark.parametrize(("threads", "most"), [(1, 20), (2, 10), (16, 0)])
+def test_small_files_are_filtered_together_as_far_as_all_threads_have_work(
+    tmp_path, together, only_fast, threads, most
+):
+    local = LocalStore(tmp_path, fsync=False)
+    store_dataframes_as_dataset(local, "uuid", [ROWS], partition_on=["p"])
+    asked = {"predicates": [[("x", "==", 2)]], "options": options(threads=threads)}
+    found = read_table_arrow("uuid", local, columns=["p", "x"], **asked)
+    assert found.to_pydict() == {"p": list(range(40)), "x": [2] * 40}
+    assert max(together, default=0) == most
+
+
+def test_a_lazy_scan_begins_with_few_files(tmp_path, together, only_fast):
+    local = LocalStore(tmp_path, fsync=False)
+    store_dataframes_as_dataset(local, "uuid", [ROWS], partition_on=["p"])
+    with connect(local, options=options(threads=1)) as connection:
+        found = connection.sql("SELECT p FROM uuid WHERE x = 2 ORDER BY p").to_arrow_table()
+    assert found.column("p").to_pylist() == list(range(40))
+    assert together[0] < max(together) <= 20
+
+
+def test_large_files_are_filtered_one_by_one(tmp_path, together, only_fast, monkeypatch):
+    monkeypatch.setattr(small_files, "_MAX_ROWS", 3)
+    local = LocalStore(tmp_path, fsync=False)
+    store_dataframes_as_dataset(local, "uuid", [ROWS], partition_on=["p"])
+    assert read_table_arrow("uuid", local, predicates=[[("x", "==", 2)]], options=options(threads=1)).num_rows == 40
+    assert not together
 
 
 def test_files_of_a_remote_store_are_read_side_by_side(store, monkeypatch):
