@@ -6,24 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import as_list
 from kartothek_cube.core.commit.change import Change, OnConflict, check_on_conflict
-from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.commit.commit import commit_change, swap_tells
 from kartothek_cube.core.metadata.commit_log import Txn, is_applied, parse_txn
 from kartothek_cube.core.metadata.document import check_user_metadata
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.runtime.options import current_options
-from kartothek_cube.core.snapshots.loader import find_snapshot, with_indices
+from kartothek_cube.core.snapshots.loader import find_snapshot, is_current, last_seen, with_indices
 from kartothek_cube.core.stores.contract import Store, check_store_can_commit
+from kartothek_cube.core.stores.uploads import Outdated, UploadingStore, uploading
 from kartothek_cube.core.write.layout import Scope, labels_in_scope, parse_scope
 from kartothek_cube.core.write.stage import StagedWrite
 from kartothek_cube.errors import CommitConflict, InvalidType
 
+T = TypeVar("T")
 Merger = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
 
@@ -75,8 +78,13 @@ class DatasetWrite:
         delete_scope: object = None,
         creates: bool = False,
         txn: object = None,
+        assumes: bool = False,
     ) -> Self:
-        """Read the present state and check the arguments, before any row is looked at."""
+        """Read the present state and check the arguments, before any row is looked at.
+
+        If it ``assumes`` that the state that this process saw last is the present one, the store is
+        asked while files are sent; see `written`.
+        """
         # First: a store that cannot commit would keep the files as garbage.
         check_store_can_commit(store)
         mode, number = check_on_conflict(on_conflict), parse_txn(txn)
@@ -87,7 +95,8 @@ class DatasetWrite:
             )
         if not callable(metadata):
             user_metadata(metadata, uuid)
-        begun = cls(store, uuid, find_snapshot(store, uuid), metadata, merger, (), (), mode, creates, number)
+        base = (_assumed(store, uuid) if assumes else None) or find_snapshot(store, uuid)
+        begun = cls(store, uuid, base, metadata, merger, (), (), mode, creates, number)
         scopes = as_list(delete_scope, "delete_scope")
         # What was applied may have a scope that the dataset of today does not know.
         return begun if begun.skipped is not None else begun.removing(scopes)
@@ -143,6 +152,27 @@ class DatasetWrite:
         return commit_change(self.store, change, self.base)
 
 
+def _assumed(store: Store, uuid: str) -> Snapshot | None:
+    base = last_seen(store, uuid)
+    if base is None or not isinstance(store, UploadingStore) or not swap_tells(store, base):
+        return None
+    store.assume(partial(is_current, store, base))
+    return base
+
+
+def written(store: Store, attempt: Callable[[Store, bool], T], *, may_repeat: bool) -> T:
+    """The result of a write to a store that sends files in threads.
+
+    A far store is not waited for at first, if the attempt can be repeated: it is told to assume the
+    state that this process saw last, and is called again if another one was the newest.
+    """
+    if may_repeat and store.is_remote:
+        with suppress(Outdated), uploading(store) as opened:
+            return attempt(opened, True)
+    with uploading(store) as opened:
+        return attempt(opened, False)
+
+
 def removed_labels(store: Store, base: Snapshot | None, scope: Scope) -> pa.Array:
     """Labels to be removed from the state before."""
     if base is None:
@@ -175,9 +205,6 @@ def user_metadata(metadata: object, uuid: str) -> dict[str, Any]:
     """The argument ``metadata``, called if it is callable, checked."""
     value = metadata() if callable(metadata) else metadata
     return {} if value is None else check_user_metadata(value, f"dataset {uuid!r}")
-
-
-T = TypeVar("T")
 
 
 def repeat_on_conflict(attempt: Callable[[], T]) -> T:

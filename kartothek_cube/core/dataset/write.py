@@ -20,20 +20,21 @@ from kartothek_cube.core.arrow.pandas import check_names
 from kartothek_cube.core.arrow.types import check_shared_columns, ordered, stored_schema
 from kartothek_cube.core.commit.change import Change, OnConflict, check_on_conflict
 from kartothek_cube.core.commit.commit import commit_change, is_copy
-from kartothek_cube.core.commit.dataset_write import DatasetWrite, removed_labels, user_metadata
+from kartothek_cube.core.commit.dataset_write import DatasetWrite, removed_labels, user_metadata, written
 from kartothek_cube.core.dataset.reference import target_of
 from kartothek_cube.core.io.formats import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
 from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
 from kartothek_cube.core.metadata.document import check_version, dataset_schema
 from kartothek_cube.core.metadata.naming import is_data_key
+from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.contract import Store, check_store_can_commit
 from kartothek_cube.core.stores.uploads import uploading
-from kartothek_cube.core.write.input_rows import as_items, as_rows, elements_in
+from kartothek_cube.core.write.input_rows import as_items, as_rows, elements_in, is_repeatable
 from kartothek_cube.core.write.plan import plan_dataset_update, plan_new
 from kartothek_cube.core.write.prepare import (
     Schemas,
@@ -431,10 +432,10 @@ def update_dataset_from_dataframes(
     with operation("update_dataset_from_dataframes", options):
         check_version(default_metadata_version)
         target = target_of(store, dataset_uuid, factory)
-        with uploading(target.store) as opened:
-            write = DatasetWrite.begin(
-                opened, target.uuid, metadata, metadata_merger, on_conflict, delete_scope=delete_scope
-            )
+
+        def attempt(opened: Store, assumes: bool) -> Snapshot:
+            given = metadata, metadata_merger, on_conflict
+            write = DatasetWrite.begin(opened, target.uuid, *given, delete_scope=delete_scope, assumes=assumes)
             request = plan_dataset_update(
                 target.uuid, write.base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns
             )
@@ -444,7 +445,12 @@ def update_dataset_from_dataframes(
                     f"Cannot store empty datasets: {target.uuid!r} does not exist, "
                     "and there are no rows to make it from."
                 )
-            return target.committed(write.commit(staged))
+            return write.commit(staged)
+
+        read_once = (metadata_merger, partition_on, secondary_indices, sort_partitions_by, delete_scope)
+        may_repeat = is_repeatable(df_list) and not callable(metadata)
+        may_repeat = may_repeat and all(each is None or isinstance(each, (str, list, tuple)) for each in read_once)
+        return target.committed(written(target.store, attempt, may_repeat=may_repeat))
 
 
 def update_dataset_from_dataframes__iter(

@@ -53,8 +53,16 @@ def uploading(store: Store) -> Iterator[Store]:
     try:
         yield view
         view.flush()
+    except Exception as error:
+        if view.is_outdated():
+            raise Outdated from error
+        raise
     finally:
         view.close()
+
+
+class Outdated(Exception):
+    """What a block of `uploading` assumed is not so: everything in it has to be done again."""
 
 
 class UploadingStore(InstrumentedStore):
@@ -70,6 +78,7 @@ class UploadingStore(InstrumentedStore):
         self._budget = current_options().bytes_in_flight // _SHARE
         self._has_room, self._bytes = Condition(), 0
         self._puts: dict[str, Future[None]] = {}
+        self._assumed: list[Future[bool]] = []
 
     def put(self, key: str, data: Data) -> None:
         self._started(check_key(key), data)
@@ -95,9 +104,19 @@ class UploadingStore(InstrumentedStore):
         self.flush()
         return super().list(prefix, recursive=recursive)
 
+    def assume(self, holds: Callable[[], bool]) -> None:
+        """Ask while files are sent; `flush` raises `Outdated` if it is not so."""
+        self._assumed.append(self._pool.submit(copy_context().run, holds))
+
+    def is_outdated(self) -> bool:
+        """Whether the answer to an assumption is that it is not so."""
+        return any(each.exception() is None and not each.result() for each in self._assumed)
+
     def flush(self) -> None:
         for key in list(self._puts):
             self._wait_for(key)
+        if not all(each.result() for each in self._assumed):
+            raise Outdated
 
     def __reduce__(self) -> tuple[type[InstrumentedStore], tuple[Store]]:
         return InstrumentedStore, (self.inner,)

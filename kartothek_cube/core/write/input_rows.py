@@ -93,6 +93,12 @@ def is_lazy(items: Iterable[Any]) -> bool:
     return not isinstance(items, (list, tuple)) or any(map(is_stream, items))
 
 
+def is_repeatable(data: object) -> bool:
+    """Whether all rows are blocks in memory, so that they can be gone through twice."""
+    items = data if isinstance(data, (list, tuple)) else [data]
+    return all(is_block(item) and not is_stream(item) for item in items)
+
+
 def chunk_bytes() -> int:
     """Bytes of the rows that become one set of files, if not all rows fit into memory."""
     # Four things are in memory: rows being collected, their sorted copy, rows being encoded, files.
