@@ -30,7 +30,7 @@ from kartothek_cube.core.stores.urls import Location
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore, Unsupported
 from kartothek_cube.testing.stores import StoreTests
 from tests.support.remote import RemoteStandIn
-from tests.support.s3 import failure
+from tests.support.s3 import Answer, failure
 
 DOCUMENT = "uuid.by-dataset-metadata.json"
 FILE = "uuid/table/p=1/1.parquet"
@@ -43,7 +43,7 @@ _BUCKETS: dict[str, ObstoreMemory] = {}
 class MemoryBacked(ObjectStore):
     """An object store whose client is obstore's store in memory."""
 
-    def _connect(self):
+    def _connect(self, *, bulk=False):
         return _BUCKETS.setdefault(self._location.bucket, ObstoreMemory())
 
 
@@ -168,6 +168,44 @@ def test_large_objects_are_sent_in_parts(remote, s3):
     assert s3.get("a") == s3.get("b") == data
 
 
+def test_many_keys_are_deleted_by_one_request(remote, s3):
+    keys = [f"uuid/p=%C3%A4 &<{n}>/1" for n in range(1100)]
+    for key in (*keys[::100], "kept"):
+        s3.put(key, b"1")
+    remote.reset()
+    s3.delete_many(keys)
+    s3.delete_many(["kept"])
+    assert operations(remote) == ["delete_many", "delete_many", "delete"]
+    assert s3.list(recursive=True).keys == []
+
+
+def test_a_server_without_bulk_deletion_is_asked_for_it_once(s3, remote):
+    def respond(method, target, headers, body, answer=remote.respond):
+        answered = answer(method, target, headers, body)
+        return failure(501, "NotImplemented") if method == "POST" else answered
+
+    remote.respond = respond
+    for _ in range(2):
+        s3.delete_many(["a", "b", "c"])
+    assert remote.counts == {"delete_many": 2, "delete": 6}  # the client asks twice
+
+
+def test_a_key_that_cannot_be_deleted_is_named(s3, remote):
+    def respond(method, target, headers, body, answer=remote.respond):
+        if method == "POST":
+            answered = "<DeleteResult><Error><Key>pre/fix/b</Key><Code>AccessDenied</Code></Error></DeleteResult>"
+            return Answer(200, answered.encode(), {"content-type": "application/xml"})
+        is_refused = method == "DELETE" and target.endswith("/b")
+        return failure(403, "AccessDenied") if is_refused else answer(method, target, headers, body)
+
+    remote.respond = respond
+    for key in "abc":
+        s3.put(key, b"1")
+    with pytest.raises(ReadOnlyStore, match="delete of 'b' failed"):
+        s3.delete_many(["a", "b", "c"])
+    assert s3.contains("b")
+
+
 def test_buffers_of_arrow_are_written(memory):
     for data in (pa.py_buffer(b"1"), memoryview(pa.py_buffer(b"1"))):
         memory.put("a", data)
@@ -238,9 +276,9 @@ def test_a_parquet_file_is_read_with_one_tail_and_one_request_for_ranges(memory,
 
 
 class Azure(MemoryBacked):
-    """Azure takes no range counted from the end; here every such request fails."""
+    """Azure takes no range counted from the end, and says what it cannot delete, as it is missing."""
 
-    def _connect(self):
+    def _connect(self, *, bulk=False):
         client = super()._connect()
 
         class Strict:
@@ -249,13 +287,18 @@ class Azure(MemoryBacked):
                     raise exceptions.NotSupportedError("Azure does not support suffix range requests")
                 return client.get(key, options=options)
 
+            def delete(self, keys):
+                for key in [keys] if isinstance(keys, str) else keys:
+                    client.head(key)  # a missing key is an error, and nothing behind it is deleted
+                    client.delete(key)
+
             def __getattr__(self, name):
                 return getattr(client, name)
 
         return Strict()
 
 
-class TestAzureRanges(StoreTests):
+class TestAzure(StoreTests):
     @pytest.fixture
     def store(self):
         return Azure(Location("azure", new_bucket(), account="acc"))
@@ -289,6 +332,7 @@ WRITES = {
     "put_if": lambda store: store.put_if(FILE, b"1", None),
     "copy": lambda store: store.copy(FILE, "a"),
     "delete": lambda store: store.delete(FILE),
+    "delete many": lambda store: store.delete_many([FILE, "a"]),
 }
 READS = {
     "get": lambda store: store.get(FILE),
@@ -332,7 +376,7 @@ def test_a_missing_bucket_is_no_missing_key(operation):
 
 
 class Unreachable(MemoryBacked):
-    def _connect(self):
+    def _connect(self, *, bulk=False):
         class Client:
             def __getattr__(self, name):
                 def fail(*args, **kwargs):

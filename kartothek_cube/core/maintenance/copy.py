@@ -81,7 +81,7 @@ from kartothek_cube.core.metadata.tag import (
     new_state_key,
     tag_key,
 )
-from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, map_files, map_in_threads
+from kartothek_cube.core.runtime.executor import THREADS, delete_files, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.snapshots.documents import (
@@ -425,7 +425,7 @@ def run_deletion(store: Store, uuid: str, plan: Deletion, executor: Executor = T
     now = datetime.now(UTC)
     remove_temporary_files(store, temporary_files(store, (f"{uuid}/", f"{uuid}."), now), now)
     for phase in plan.phases():
-        list(map_files(store.delete, phase, executor=executor, store=store, phase=DELETE_FILES))
+        delete_files(store, phase, executor)
     if plan.kept:
         examples = ", ".join(plan.kept[:5])
         _LOGGER.warning("Dataset %r named %d files of other datasets, which stay: %s", uuid, len(plan.kept), examples)

@@ -40,7 +40,7 @@ from kartothek_cube.core.metadata.naming import (
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, StatisticsReference, file_names, statistics_files
 from kartothek_cube.core.metadata.tag import TAGS_FOLDER, Tag, decode_state, is_state_key, is_tag_key, is_tag_object
-from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, map_files, map_in_threads
+from kartothek_cube.core.runtime.executor import THREADS, delete_files, map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.documents import put_document
 from kartothek_cube.core.snapshots.loader import load_snapshot
@@ -150,7 +150,7 @@ def read_marks(store: Store, keys: Iterable[str]) -> list[FirstSeen]:
             # Without keys the plan deletes it.
             return FirstSeen(key, datetime.max.replace(tzinfo=UTC), frozenset())
 
-    marks = map_in_threads(read, [key for key in keys if is_mark_key(key)])
+    marks = map_in_threads(read, [key for key in keys if is_mark_key(key)], store=store)
     return [mark for mark in marks if mark is not None]
 
 
@@ -160,8 +160,8 @@ def write_marks(store: Store, plan: FirstSeenPlan) -> None:
     def put(mark: FirstSeen) -> None:
         store.put(mark.key, msgspec.json.encode(_Mark(mark.time, sorted(mark.keys))))
 
-    list(map_in_threads(put, plan.written))
-    list(map_in_threads(store.delete, plan.dropped))
+    list(map_in_threads(put, plan.written, store=store))
+    store.delete_many(plan.dropped)
 
 
 # --- statistics -----------------------------------------------------------------------------------
@@ -707,7 +707,7 @@ def sweep(store: Store, scope: GarbageScope, *, dry_run: bool, executor: Executo
         gone = {file.key for file in plan.old}
         for folder in sorted(logs) if gone else ():  # first, so that no version names a file that is missing
             forget_files(store, folder, gone)
-        list(map_files(store.delete, history_keys, executor=executor, store=store, phase=DELETE_FILES))
+        delete_files(store, history_keys, executor)
         if any(rest):
             # Whoever tags an older state looks afterwards whether its history entries are still
             # there. So they go first, and the tags are listed once they are gone: either that look
@@ -716,7 +716,7 @@ def sweep(store: Store, scope: GarbageScope, *, dry_run: bool, executor: Executo
                 read_pins(store, (e.key for e in _listed(store, chain(*rest), TAGS_FOLDER)), policy, pins)
             )
         for phase in plan.phases()[1:]:
-            list(map_files(store.delete, phase, executor=executor, store=store, phase=DELETE_FILES))
+            delete_files(store, phase, executor)
         remove_temporary_files(store, temporary, grace_start)
     removed = [
         GarbageFile(e.key, e.size, e.modified, LEFTOVER, None if e.modified is None else policy.now - e.modified)

@@ -33,6 +33,8 @@ R = TypeVar("R")
 _FIRST_ITEMS = 8
 # Requests in flight to a remote store. They wait for a server, not for a core.
 _REMOTE_THREADS = 32
+# Keys that S3 deletes by one request.
+_DELETED_AT_ONCE = 1000
 
 # The threads that a task may use for nested tasks; unset outside of any task. A context variable,
 # since the functions between two nested runs know nothing of threads. The option ``threads`` cannot
@@ -48,6 +50,16 @@ class MaybeRemote(Protocol):
     @property
     def is_remote(self) -> bool:
         """Whether an operation waits for a server."""
+
+
+class Deleting(MaybeRemote, Protocol):
+    """A store from which files are deleted."""
+
+    def delete(self, key: str) -> None:
+        """Delete one."""
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """Delete several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +129,22 @@ def map_files(
     ['country_code', 'sales_date']
     """
     return executor.map(Task(func, heavy, weight, phase), items, store)
+
+
+def delete_files(store: Deleting, keys: Sequence[str], executor: Executor = THREADS) -> None:
+    """Delete files: in threads many by one call of the store, by another executor one by one."""
+    if executor is not THREADS:
+        list(map_files(store.delete, keys, executor=executor, store=store, phase=DELETE_FILES))
+        return
+    batches = [keys[start : start + _DELETED_AT_ONCE] for start in range(0, len(keys), _DELETED_AT_ONCE)]
+
+    def delete(batch: Sequence[str]) -> Sequence[str]:
+        store.delete_many(batch)
+        return batch
+
+    results = _flatten(_results(delete, batches, len(batches), store, None))
+    for _ in _reported(results, DELETE_FILES, len(keys)):
+        pass
 
 
 class SizeEstimate:
