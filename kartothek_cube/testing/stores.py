@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -568,6 +568,13 @@ class RoundsStore(CountingStore):
             self.chain.append((_followed.rounds, call))
             self.rounds = max(self.rounds, _followed.rounds)
         return action()
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """Delete several objects in one round, as an object store does by one request."""
+        before = _followed.rounds
+        for key in keys:
+            _followed.rounds = before
+            self.delete(key)
 
     @contextmanager
     def rounds_counted(self) -> Iterator[None]:

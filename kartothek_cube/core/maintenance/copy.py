@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import pyarrow as pa
@@ -81,7 +83,7 @@ from kartothek_cube.core.metadata.tag import (
     new_state_key,
     tag_key,
 )
-from kartothek_cube.core.runtime.executor import THREADS, delete_files, map_files, map_in_threads
+from kartothek_cube.core.runtime.executor import THREADS, at_once, delete_files, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.snapshots.documents import (
@@ -103,6 +105,7 @@ from kartothek_cube.errors import (
     InvalidInput,
     KeyNotFound,
     ReadOnlyStore,
+    Unsupported,
 )
 from kartothek_cube.typing import Executor
 
@@ -301,7 +304,8 @@ class Deletion:
     ``history`` has history entries and marks of garbage collections. ``kept`` has the files that
     the dataset names, but that belong to another dataset; they stay. ``pending`` has the entries
     without which a reader would take a write that has not committed for one that has.
-    ``ledger`` has the uuids of the datasets whose writes the ledger of this one decides.
+    ``ledger`` has the uuids of the datasets whose writes the ledger of this one decides. Without
+    ``has_twin`` the dataset has a document in one encoding only.
     """
 
     history: tuple[str, ...]
@@ -313,12 +317,27 @@ class Deletion:
     kept: tuple[str, ...]
     pending: tuple[str, ...] = ()
     ledger: tuple[str, ...] = ()
+    has_twin: bool = True
 
     def phases(self) -> tuple[tuple[str, ...], ...]:
         """Keys that are removed together; a phase begins when the one before is complete."""
         # The twin in msgpack goes before the JSON document, or it would come into force.
-        documents = [(key,) for key in reversed(self.documents)]
-        return (self.history, self.garbage, self.indices, self.files, self.schemas, *documents, self.pending)
+        documents = [(key,) for key in reversed(self.documents)] if self.has_twin else [self.documents]
+        # Entries and tags go before what they name. Schema files go last: they show which folders
+        # are former tables.
+        return (self.history, self.garbage + self.indices + self.files, self.schemas, *documents, self.pending)
+
+
+def phases_of_all(plans: Sequence[Deletion]) -> list[list[str]]:
+    """The phases of several deletions: the first dataset goes first, the others go together.
+
+    The files of these go when the first one has no document any more.
+    """
+    first, *others = [plan.phases() for plan in plans]
+    # Nothing of their newest states is missing before: history goes with that document.
+    shift = len(first) - 2
+    shifted = [((),) * shift + phases for phases in others]
+    return [[*chain.from_iterable(together)] for together in zip_longest(first, *shifted, fillvalue=())]
 
 
 def _owner_of(key: str) -> str:
@@ -380,7 +399,7 @@ def delete_whole_dataset(store: Store, uuid: str, executor: Executor = THREADS) 
     """
     plan = find_deletion(store, uuid)
     abort_pending_in(store, {uuid: plan})
-    run_deletion(store, uuid, plan, executor)
+    run_deletions(store, {uuid: plan}, executor)
     return plan
 
 
@@ -388,15 +407,33 @@ def find_deletion(store: Store, uuid: str) -> Deletion:
     """Plan the deletion of an existing dataset; errors as of `delete_dataset`."""
     if not store.capabilities.writable:
         raise ReadOnlyStore(f"The store {store.name} cannot be written to, so dataset {uuid!r} cannot be deleted.")
-    first, twin = find_documents(store, uuid)
-    documents = [first.document] if twin is None else [first.document, twin.document]
+    # All keys of the dataset: files that come later are named by a later document, or stay.
+    (first, second), keys = at_once(
+        store,
+        lambda: at_once(store, *(partial(_found, store, key) for key in document_keys(uuid))),
+        lambda: store.list(f"{uuid}/", recursive=True).keys,
+    )
+    valid, twin = (second, None) if first is None else (first, second)
+    if isinstance(valid, Exception):
+        raise valid
+    if valid is None:
+        valid, twin = find_documents(store, uuid)  # for its error, or what a conversion has made
+    documents = [stored.document for stored in (valid, twin) if isinstance(stored, StoredDocument)]
     named = set().union(*(d.index_files | d.files for d in documents))
     for key in named:
         check_named_key(key, uuid)
-    keys = store.list(f"{uuid}/", recursive=True).keys
     owners = sorted({_owner_of(key) for key in named if not is_own_key(key, uuid)})
     others = [owner for owner in owners if owner and dataset_exists(store, owner)]
-    return plan_deletion(uuid, documents, keys, others)
+    plan = plan_deletion(uuid, documents, keys, others)
+    return replace(plan, has_twin=first is not None and second is not None)
+
+
+def _found(store: Store, key: str) -> StoredDocument | CorruptDocument | Unsupported | None:
+    """The document of a key, None if there is none, or the error if it cannot be read."""
+    try:
+        return find_document(store, key)
+    except (CorruptDocument, Unsupported) as error:
+        return error
 
 
 def find_listed_deletion(store: Store, uuid: str) -> Deletion:
@@ -418,17 +455,24 @@ def abort_pending_in(store: Store, plans: Mapping[str, Deletion]) -> None:
             abort_pending(store, uuid)
 
 
-def run_deletion(store: Store, uuid: str, plan: Deletion, executor: Executor = THREADS) -> None:
-    """Remove the files of the plan, and temporary files that crashed writers left."""
+def run_deletions(store: Store, plans: Mapping[str, Deletion], executor: Executor = THREADS) -> None:
+    """Remove the files of datasets, the first one first, and what crashed writers left of them."""
+    if not plans:
+        return
     # Without the ledger, nobody can tell any more that they have committed.
-    settle_committed(store, plan.ledger)
-    now = datetime.now(UTC)
-    remove_temporary_files(store, temporary_files(store, (f"{uuid}/", f"{uuid}."), now), now)
-    for phase in plan.phases():
+    settle_committed(store, [uuid for plan in plans.values() for uuid in plan.ledger])
+    now, prefixes = datetime.now(UTC), [start for uuid in plans for start in (f"{uuid}/", f"{uuid}.")]
+    first, *phases = phases_of_all(list(plans.values()))
+    temporary, _ = at_once(
+        store, lambda: temporary_files(store, prefixes, now), lambda: delete_files(store, first, executor)
+    )
+    remove_temporary_files(store, temporary, now)
+    for phase in phases:
         delete_files(store, phase, executor)
-    if plan.kept:
-        examples = ", ".join(plan.kept[:5])
-        _LOGGER.warning("Dataset %r named %d files of other datasets, which stay: %s", uuid, len(plan.kept), examples)
+    for uuid, plan in plans.items():
+        if plan.kept:
+            text = "Dataset %r named %d files of other datasets, which stay: %s"
+            _LOGGER.warning(text, uuid, len(plan.kept), ", ".join(plan.kept[:5]))
 
 
 # --- copies ---------------------------------------------------------------------------------------

@@ -760,7 +760,8 @@ def _listed(store: Store, keys: Iterable[str], folder: str) -> list[Entry]:
 
 def temporary_files(store: Store, prefixes: Iterable[str], before: datetime) -> list[Entry]:
     """Temporary files that local writers left before this time by crashing."""
-    return [entry for prefix in prefixes for entry in store.leftovers(prefix, before)]
+    found = map_in_threads(lambda prefix: store.leftovers(prefix, before), list(prefixes), store=store)
+    return [entry for entries in found for entry in entries]
 
 
 def remove_temporary_files(store: Store, files: Iterable[Entry], before: datetime) -> None:

@@ -19,7 +19,7 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, overload
 from weakref import WeakSet
 
 from kartothek_cube.core.runtime.options import Phase, current_options, with_progress
@@ -28,6 +28,9 @@ from kartothek_cube.typing import Executor
 
 T = TypeVar("T")
 R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
 
 # Items that may start before the size of the first one is known.
 _FIRST_ITEMS = 8
@@ -145,6 +148,39 @@ def delete_files(store: Deleting, keys: Sequence[str], executor: Executor = THRE
     results = _flatten(_results(delete, batches, len(batches), store, None))
     for _ in _reported(results, DELETE_FILES, len(keys)):
         pass
+
+
+@overload
+def at_once(store: MaybeRemote, first: Callable[[], A], second: Callable[[], B], /) -> tuple[A, B]: ...
+
+
+@overload
+def at_once(
+    store: MaybeRemote, first: Callable[[], A], second: Callable[[], B], third: Callable[[], C], /
+) -> tuple[A, B, C]: ...
+
+
+def at_once(store: MaybeRemote, *calls: Callable[[], Any]) -> tuple[Any, ...]:
+    """The results of a few calls that do not depend on each other.
+
+    They wait for a remote store side by side; for a local one, threads would cost more. Each may
+    use as many threads as the caller.
+
+    Examples
+    --------
+    >>> from kartothek_cube import open_store
+    >>> at_once(open_store("hmemory://"), lambda: "seed", lambda: 2)
+    ('seed', 2)
+    """
+    if not store.is_remote:
+        return tuple([call() for call in calls])
+    share = _SHARE.get()
+
+    def run(call: Callable[[], Any]) -> Any:
+        _SHARE.set(share)  # in the context of this task
+        return call()
+
+    return tuple(map_in_threads(run, calls, store=store))
 
 
 class SizeEstimate:
