@@ -322,7 +322,8 @@ class Deletion:
     def phases(self) -> tuple[tuple[str, ...], ...]:
         """Keys that are removed together; a phase begins when the one before is complete."""
         # The twin in msgpack goes before the JSON document, or it would come into force.
-        documents = [(key,) for key in reversed(self.documents)] if self.has_twin else [self.documents]
+        in_order = self.documents[::-1]
+        documents = [(key,) for key in in_order] if self.has_twin else [in_order]
         # Entries and tags go before what they name. Schema files go last: they show which folders
         # are former tables.
         return (self.history, self.garbage + self.indices + self.files, self.schemas, *documents, self.pending)

@@ -10,7 +10,7 @@ In order:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -98,13 +98,15 @@ def _counting(store: Store, tags: Sequence[Tag]) -> list[Tag]:
     return [tag for tag in tags if tag.id not in ids]
 
 
-def is_orphaned(store: Store, share: Tag) -> bool:
-    """Whether the seed does not have the tag to which a share belongs; one call."""
-    try:
-        whole = read_tag(store, str(share.seed), share.name)
-    except CorruptDocument:
-        return False  # unknown, and the state of the share can be read
-    return whole is None or whole.tag.id != share.id
+def is_orphaned(store: Store, share: Tag, tags: Mapping[str, Tag | CorruptDocument | None] | None = None) -> bool:
+    """Whether the seed does not have the tag to which a share belongs.
+
+    One call, unless it is among ``tags``, which have been read just now.
+    """
+    key = tag_key(str(share.seed), share.name)
+    whole = tags[key] if tags is not None and key in tags else stored_tags(store, [key])[key]
+    # One that cannot be read is unknown, and the state of the share can be read.
+    return whole is None or (isinstance(whole, Tag) and whole.id != share.id)
 
 
 def tag_names(store: Store, uuid: str) -> list[str]:
