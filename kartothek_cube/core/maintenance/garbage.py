@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import chain
 
 import msgspec
@@ -439,7 +440,8 @@ class Pins:
 def read_pins(store: Store, keys: Iterable[str], policy: RetentionPolicy, known: Pins) -> Pins:
     """Read the tags among these keys in parallel, and the states that they name.
 
-    States that ``known`` has are not read again: a key of a state is used once.
+    States that ``known`` has are not read again: a key of a state is used once. One without files
+    may not have been there yet.
     """
     listed = [key for key in keys if is_tag_object(key)]
     tags = stored_tags(store, listed)
@@ -461,9 +463,9 @@ def read_pins(store: Store, keys: Iterable[str], policy: RetentionPolicy, known:
             return frozenset()  # nobody can read this state; `verify_dataset` says so
         return frozenset(document.files | document.index_files)
 
-    unread = sorted(named - known.states.keys())
+    unread = sorted(key for key in named if not known.states.get(key))
     states = dict(zip(unread, map_in_threads(read, unread, store=store), strict=True))
-    found = {key: known.states[key] if key in known.states else states[key] for key in named}
+    found = {key: states[key] if key in states else known.states[key] for key in named}
     return replace(known, states=found, vain=frozenset(vain))
 
 
@@ -771,7 +773,7 @@ def _plan_again(
     store: Store,
     scope: GarbageScope,
     first: GarbagePlan,
-    superseded: AbstractSet[str],
+    superseded: frozenset[str],
     history: Mapping[str, HistoryInfo],
     marked: Mapping[str, datetime],
     policy: RetentionPolicy,
@@ -800,7 +802,7 @@ def _listed(store: Store, keys: Iterable[str], folder: str) -> list[Entry]:
 
 def temporary_files(store: Store, prefixes: Iterable[str], before: datetime) -> list[Entry]:
     """Temporary files that local writers left before this time by crashing."""
-    found = map_in_threads(lambda prefix: store.leftovers(prefix, before), list(prefixes), store=store)
+    found = at_once(store, *(partial(store.leftovers, prefix, before) for prefix in prefixes))
     return [entry for entries in found for entry in entries]
 
 

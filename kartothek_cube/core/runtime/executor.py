@@ -160,7 +160,11 @@ def at_once(
 ) -> tuple[A, B, C]: ...
 
 
-def at_once(store: MaybeRemote, *calls: Callable[[], Any]) -> tuple[Any, ...]:
+@overload
+def at_once(store: MaybeRemote, /, *calls: Callable[[], R]) -> tuple[R, ...]: ...
+
+
+def at_once(store: MaybeRemote, /, *calls: Callable[[], Any]) -> tuple[Any, ...]:
     """The results of a few calls that do not depend on each other.
 
     They wait for a remote store side by side; for a local one, threads would cost more. Each may

@@ -38,7 +38,7 @@ from kartothek_cube.core.metadata.tag import (
     state_document,
     tag_key,
 )
-from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.executor import at_once, map_in_threads
 from kartothek_cube.core.snapshots.documents import compare_and_swap
 from kartothek_cube.core.snapshots.loader import load_snapshot, past_snapshot, read_entry
 from kartothek_cube.core.stores.contract import Store, Version
@@ -607,8 +607,7 @@ def tag_state(store: Store, uuid: str, name: str, as_of: AsOf | None) -> Tag:
     HistoryUnavailable
         If history does not reach back to the state, or is removed meanwhile.
     """
-    replaced = free_place(store, uuid, name)
-    newest = load_snapshot(store, uuid)
+    replaced, newest = at_once(store, lambda: free_place(store, uuid, name), lambda: load_snapshot(store, uuid))
     origin = known_tag(store, uuid, str(as_of)) if may_be_tag(as_of) else None
     target = as_of if origin is None else origin.state
     snapshot = newest if target is None else snapshot_at(store, newest, target, only_history=True)
