@@ -70,7 +70,7 @@ def find_tag(store: Store, uuid: str, name: str) -> Tag | None:
     removed first.
     """
     found = read_tag(store, uuid, name)
-    return found.tag if found is not None and _counting(store, [found.tag]) else None
+    return found.tag if found is not None and counting_tags(store, [found.tag]) else None
 
 
 def known_tag(store: Store, uuid: str, name: str) -> Tag:
@@ -90,8 +90,8 @@ def known_tag(store: Store, uuid: str, name: str) -> Tag:
     return found
 
 
-def _counting(store: Store, tags: Sequence[Tag]) -> list[Tag]:
-    """Drop tags whose cube tag is gone."""
+def counting_tags(store: Store, tags: Sequence[Tag]) -> list[Tag]:
+    """The tags that count: not those whose cube tag is gone."""
     shares = [tag for tag in tags if tag.is_share]
     vain = zip(shares, map_in_threads(lambda tag: is_orphaned(store, tag), shares, store=store), strict=True)
     ids = {tag.id for tag, is_one in vain if is_one}
@@ -132,11 +132,16 @@ def stored_tags(store: Store, keys: Iterable[str]) -> dict[str, Tag | CorruptDoc
     return dict(zip(wanted, map_in_threads(read, wanted, store=store), strict=True))
 
 
-def list_tags(store: Store, uuid: str) -> list[Tag]:
-    """The tags of a dataset that can be read, by name."""
+def readable_tags(store: Store, uuid: str) -> list[Tag]:
+    """The tags of a dataset that can be read, by name. Includes orphaned shares."""
     keys = (tag_key(uuid, name) for name in tag_names(store, uuid))
     tags = [tag for tag in stored_tags(store, keys).values() if isinstance(tag, Tag)]
-    return sorted(_counting(store, tags), key=lambda tag: tag.name)
+    return sorted(tags, key=lambda tag: tag.name)
+
+
+def list_tags(store: Store, uuid: str) -> list[Tag]:
+    """The tags of a dataset that can be read and count, by name."""
+    return counting_tags(store, readable_tags(store, uuid))
 
 
 def read_state(store: Store, state: TaggedState) -> Document:

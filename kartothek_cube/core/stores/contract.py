@@ -296,6 +296,13 @@ class Store(ABC):
         """Write the object of one key under another one."""
         self.put(target, self.get(source))
 
+    def copier(self, other: Store) -> Callable[[str, str], None] | None:
+        """Return what copies objects into another store without passing through this process.
+
+        It is called as `copy`. None: there is no such way.
+        """
+        return self.copy if self == other else None
+
     def contains(self, key: str) -> bool:
         """Whether the key holds an object."""
         try:
@@ -513,6 +520,12 @@ class InstrumentedStore(StoreView):
 
     def copy(self, source: str, target: str) -> None:
         self.around("copy", source, lambda: self.inner.copy(source, target))
+
+    def copier(self, other: Store) -> Callable[[str, str], None] | None:
+        inner = self.inner.copier(other.inner if isinstance(other, InstrumentedStore) else other)
+        if inner is None:
+            return None
+        return lambda source, target: self.around("copy", source, lambda: inner(source, target))
 
     def leftovers(self, prefix: str, before: datetime, *, remove: bool = False) -> Entries:
         # The default has nothing to list, so it is not a call.

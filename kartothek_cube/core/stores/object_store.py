@@ -16,7 +16,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -455,6 +455,26 @@ class ObjectStore(Store):
             self._size(source)
         else:
             self._write("copy", source, lambda client: client.copy(source, target))
+
+    def copier(self, other: Store) -> Callable[[str, str], None] | None:
+        bucket = self._bucket
+        if self == other or not isinstance(other, ObjectStore) or bucket != other._bucket:
+            return super().copier(other)
+        # A client for the whole bucket reaches both folders.
+        whole = type(self)(*bucket)
+        here, there = (f"{store._location.prefix}/".lstrip("/") for store in (self, other))
+
+        def copy(source: str, target: str) -> None:
+            for key in (source, target):
+                check_key(key)
+            whole.copy(here + source, there + target)
+
+        return copy
+
+    @property
+    def _bucket(self) -> tuple[Location, Credentials | None]:
+        """The whole bucket, and who has access."""
+        return replace(self._location, prefix="", check_conditions=None, readonly=False), self._credentials
 
     def delete(self, key: str) -> None:
         with contextlib.suppress(KeyNotFound):

@@ -407,9 +407,7 @@ def _check_held(store: Store, share: PlannedTag) -> None:
     # Another tagging of the same name, or a garbage collection without grace, may have taken the
     # share while the seed did not have the tag yet.
     tag = share.tag
-    found, is_lost = at_once(
-        store, lambda: read_tag(store, tag.state.uuid, tag.name), lambda: is_orphaned(store, tag)
-    )
+    found, is_lost = at_once(store, lambda: read_tag(store, tag.state.uuid, tag.name), lambda: is_orphaned(store, tag))
     if found is None or found.tag.id != tag.id or is_lost:
         raise HistoryUnavailable(
             f"Tag {tag.name!r}: another process worked on the same name, and dataset {tag.state.uuid!r} has lost its "
