@@ -18,6 +18,7 @@ import pytest
 from obstore import exceptions
 from obstore.store import MemoryStore as ObstoreMemory
 
+from kartothek_cube import Cube, build_cube, copy_cube, query_cube
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.stores import contract as conditional_put
@@ -231,6 +232,51 @@ def test_a_copy_stays_on_the_server(remote, s3):
         s3.copy("missing", "missing")
 
 
+def test_copies_inside_a_bucket_stay_on_the_server(remote, s3):
+    def other(url):
+        return open_store(url, endpoint=remote.endpoint, credentials=credentials)
+
+    s3.put(FILE, b"1")
+    inside, outside = other(f"s3://{s3._location.bucket}"), other(f"s3://{new_bucket()}/pre/fix")
+    remote.reset()
+    s3.copier(inside)(FILE, "a")
+    inside.copier(s3)("a", "b")
+    assert operations(remote) == ["copy", "copy"]
+    assert inside.get("a") == s3.get("b") == b"1"
+    with pytest.raises(KeyNotFound):
+        s3.copier(inside)("missing", "c")
+    assert s3.copier(outside) is outside.copier(s3) is None
+    with_other_rights = open_store(f"s3://{s3._location.bucket}", endpoint=remote.endpoint, credentials=token)
+    assert s3.copier(with_other_rights) is None
+
+
+def test_a_cube_is_copied_inside_a_bucket_by_the_server_and_else_through_this_process(remote, s3):
+    cube, rows = Cube(["x"], ["p"], "cube"), pa.table({"x": range(4), "p": range(4)})
+    build_cube(rows, cube, s3)
+    bucket, elsewhere = s3._location.bucket, new_bucket()
+    for url, copies in ((f"s3://{bucket}/other", 5), (f"s3://{elsewhere}", 0)):
+        target = open_store(url, endpoint=remote.endpoint, credentials=credentials, check_conditions=False)
+        remote.reset()
+        copy_cube(cube, s3, target)
+        assert remote.counts["copy"] == copies
+        assert len(query_cube(cube, target)[0]) == 4
+
+
+@pytest.mark.parametrize("answer", [failure(400, "InvalidRequest", "too large"), failure(403, "AccessDenied")])
+def test_what_the_server_does_not_copy_passes_through_this_process(remote, s3, answer):
+    cube = Cube(["x"], ["p"], "cube")
+    build_cube(pa.table({"x": range(4), "p": range(4)}), cube, s3)
+    url = f"s3://{s3._location.bucket}/other"
+    target = open_store(url, endpoint=remote.endpoint, credentials=credentials, check_conditions=False)
+
+    def respond(method, path, headers, body, others=remote.respond):
+        return answer if "x-amz-copy-source" in headers else others(method, path, headers, body)
+
+    remote.respond = respond
+    copy_cube(cube, s3, target)
+    assert len(query_cube(cube, target)[0]) == 4
+
+
 def test_an_unchanged_document_is_not_read_again(remote, s3):
     version = s3.put_if(DOCUMENT, b"1", None)
     remote.reset()
@@ -276,7 +322,7 @@ def test_a_parquet_file_is_read_with_one_tail_and_one_request_for_ranges(memory,
 
 
 class Azure(MemoryBacked):
-    """Azure takes no range counted from the end, and says what it cannot delete, as it is missing."""
+    """Azure takes no range counted from the end, and a missing key fails to be deleted."""
 
     def _connect(self, *, bulk=False):
         client = super()._connect()

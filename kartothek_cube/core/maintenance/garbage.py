@@ -656,8 +656,8 @@ def collect_garbage(store: Store, uuid: str, *, dry_run: bool, executor: Executo
     the document, a listing of ``<uuid>/_history/`` and one of ``<uuid>/_tags/``, and one call for
     each new entry and each tag; then one for each key. In a store without modification times, one
     to write marks and one for each mark that is rewritten or deleted. One for each statistics file;
-    where statistics of removed files are dropped, two for the document and one to write each
-    statistics file anew.
+    where statistics of removed files are dropped, once more what comes before a removal, one for
+    the document and one to write each statistics file anew.
 
     Raises
     ------

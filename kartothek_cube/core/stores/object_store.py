@@ -457,12 +457,12 @@ class ObjectStore(Store):
             self._write("copy", source, lambda client: client.copy(source, target))
 
     def copier(self, other: Store) -> Callable[[str, str], None] | None:
-        bucket = self._bucket
-        if self == other or not isinstance(other, ObjectStore) or bucket != other._bucket:
+        if self == other or not isinstance(other, ObjectStore):
             return super().copier(other)
-        # A client for the whole bucket reaches both folders.
-        whole = type(self)(*bucket)
-        here, there = (f"{store._location.prefix}/".lstrip("/") for store in (self, other))
+        (bucket, here), (their_bucket, there) = self._placed(), other._placed()  # noqa: SLF001 - of this class
+        if bucket != their_bucket:
+            return None
+        whole = type(self)(*bucket)  # a client that reaches both folders
 
         def copy(source: str, target: str) -> None:
             for key in (source, target):
@@ -471,10 +471,10 @@ class ObjectStore(Store):
 
         return copy
 
-    @property
-    def _bucket(self) -> tuple[Location, Credentials | None]:
-        """The whole bucket, and who has access."""
-        return replace(self._location, prefix="", check_conditions=None, readonly=False), self._credentials
+    def _placed(self) -> tuple[tuple[Location, Credentials | None], str]:
+        """The whole bucket with the credentials, and what each key begins with inside."""
+        bucket = replace(self._location, prefix="", check_conditions=None, readonly=False)
+        return (bucket, self._credentials), f"{self._location.prefix}/".lstrip("/")
 
     def delete(self, key: str) -> None:
         with contextlib.suppress(KeyNotFound):

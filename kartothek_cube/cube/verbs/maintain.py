@@ -124,8 +124,8 @@ def cleanup_cube(
 
     Notes
     -----
-    Calls of the store: one listing of the whole prefix, one of its documents, and the document of
-    each dataset; the rest is as for one dataset.
+    Calls of the store: one listing of the whole prefix, and the document of each dataset; the rest
+    is as for one dataset. Before something is removed, the documents are listed once more.
 
     Raises
     ------
