@@ -643,7 +643,8 @@ def _remove_keys(store: Store, folder: str, keys: Sequence[str]) -> None:
     # First what leads readers into the middle of the log.
     first = [key for key in keys if key == last_checkpoint_key(folder)]
     store.delete_many(first)
-    store.delete_many(sorted((k for k in keys if k not in first), reverse=True))
+    # Not by one request, which has no order.
+    list(map_in_threads(store.delete, sorted((k for k in keys if k not in first), reverse=True), store=store))
 
 
 def _begin_with(store: Store, folder: str, listing: LogListing, version: int, *, repeats: bool) -> None:
