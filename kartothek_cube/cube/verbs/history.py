@@ -346,7 +346,9 @@ def tag_cube(
         check_store_can_commit(opened)
         found = _cube(cube, opened)
         seed, tagging = found.ktk_dataset_uuid(found.seed_dataset), new_id()
-        # Also a dataset that the state does not have may have a tag of this name.
+        members = None if as_of is None else load_cube(found, opened, as_of=as_of)
+        # Also a dataset that the state does not have may have a tag of this name. These come last:
+        # until the shares are put, another process may tag.
         ids = sorted(dataset_ids(found.uuid_prefix, opened))
         present, places = at_once(
             opened,
@@ -355,7 +357,7 @@ def tag_cube(
         )
         newest = {snapshot.uuid: snapshot for snapshot in present.values()}
         replaced = {found.ktk_dataset_uuid(i): version for i, version in zip(ids, places, strict=True)}
-        members = valid_members(found, opened, present) if as_of is None else load_cube(found, opened, as_of=as_of)
+        members = valid_members(found, opened, present) if members is None else members
         states = {snapshot.uuid: snapshot for snapshot in members.values()}
         origin = None
         if isinstance(as_of, str) and may_be_tag(as_of):
