@@ -223,6 +223,13 @@ def load_cube(
     return members
 
 
+def valid_members(cube: Cube, store: Store, newest: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
+    """All datasets of a cube, which have just been loaded, as `load_cube` returns them."""
+    members = read_consistent(cube.uuid_prefix, store, newest, is_whole=True)
+    check_infos(infos_of(members), cube)
+    return members
+
+
 def _check_found(members: Collection[str], only: Iterable[str] | str | None, as_of: object) -> None:
     missing = sorted((converter_str_set_optional(only) or frozenset()) - set(members))
     if missing:

@@ -54,7 +54,6 @@ from kartothek_cube.core.rows.merge import (
     write_source,
 )
 from kartothek_cube.core.rows.run import RowsPlan, StagedRows, new_rows_request, stage_rows
-from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides, current_options
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import load_snapshot
@@ -910,7 +909,7 @@ def _source_in_files(store: Store, frame: DataFrame, task: _SourceTask, width: i
     finally:
         # Also files of attempts that failed. What cannot be deleted now is garbage.
         with suppress(Exception):
-            list(map_in_threads(store.delete, store.keys(f"{task.uuid}/{task.folder}/"), store=store))
+            store.delete_many(store.keys(f"{task.uuid}/{task.folder}/"))
 
 
 def _write(task: _SourceTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

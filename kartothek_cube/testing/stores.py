@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -193,6 +193,15 @@ class StoreTests:
         assert not self.reopen(store).contains(FILE)
         assert store.list(recursive=True).keys == []
 
+    def test_delete_many(self, store: Store) -> None:
+        keys = [f"uuid/table/p={i}/1.parquet" for i in range(50)]
+        store.put_many([(key, b"1") for key in (*keys, FILE, "top")])
+        store.delete_many([*keys, "top", "uuid/missing", "top"])
+        store.delete_many(keys[:1])
+        store.delete_many(["uuid/table", "uuid/missing"])
+        store.delete_many([])
+        assert self.reopen(store).list(recursive=True).keys == [FILE]
+
     def test_key_can_be_used_again(self, store: Store) -> None:
         store.put(FILE, b"1")
         store.delete(FILE)
@@ -284,6 +293,7 @@ class StoreTests:
             lambda: store.put_if(key, b"1", None),
             lambda: store.put_file(key, BytesIO(b"1")),
             lambda: store.put_many([(key, b"1")]),
+            lambda: store.delete_many(["a", key]),
         ]
         for write in writes:
             with pytest.raises(InvalidInput):
@@ -396,6 +406,7 @@ class StoreTests:
             lambda: view.put_file(FILE, BytesIO(b"2")),
             lambda: view.copy(FILE, "a"),
             lambda: view.delete(FILE),
+            lambda: view.delete_many([FILE, DOCUMENT]),
         ]
         for write in writes:
             with pytest.raises(ReadOnlyStore):
@@ -557,6 +568,13 @@ class RoundsStore(CountingStore):
             self.chain.append((_followed.rounds, call))
             self.rounds = max(self.rounds, _followed.rounds)
         return action()
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """Delete several objects in one round, as an object store does by one request."""
+        before = _followed.rounds
+        for key in keys:
+            _followed.rounds = before
+            self.delete(key)
 
     @contextmanager
     def rounds_counted(self) -> Iterator[None]:

@@ -18,6 +18,7 @@ import pytest
 from obstore import exceptions
 from obstore.store import MemoryStore as ObstoreMemory
 
+from kartothek_cube import Cube, build_cube, copy_cube, query_cube
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.stores import contract as conditional_put
@@ -30,7 +31,7 @@ from kartothek_cube.core.stores.urls import Location
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore, Unsupported
 from kartothek_cube.testing.stores import StoreTests
 from tests.support.remote import RemoteStandIn
-from tests.support.s3 import failure
+from tests.support.s3 import Answer, failure
 
 DOCUMENT = "uuid.by-dataset-metadata.json"
 FILE = "uuid/table/p=1/1.parquet"
@@ -43,7 +44,7 @@ _BUCKETS: dict[str, ObstoreMemory] = {}
 class MemoryBacked(ObjectStore):
     """An object store whose client is obstore's store in memory."""
 
-    def _connect(self):
+    def _connect(self, *, bulk=False):
         return _BUCKETS.setdefault(self._location.bucket, ObstoreMemory())
 
 
@@ -168,6 +169,44 @@ def test_large_objects_are_sent_in_parts(remote, s3):
     assert s3.get("a") == s3.get("b") == data
 
 
+def test_many_keys_are_deleted_by_one_request(remote, s3):
+    keys = [f"uuid/p=%C3%A4 &<{n}>/1" for n in range(1100)]
+    for key in (*keys[::100], "kept"):
+        s3.put(key, b"1")
+    remote.reset()
+    s3.delete_many(keys)
+    s3.delete_many(["kept"])
+    assert operations(remote) == ["delete_many", "delete_many", "delete"]
+    assert s3.list(recursive=True).keys == []
+
+
+def test_a_server_without_bulk_deletion_is_asked_for_it_once(s3, remote):
+    def respond(method, target, headers, body, answer=remote.respond):
+        answered = answer(method, target, headers, body)
+        return failure(501, "NotImplemented") if method == "POST" else answered
+
+    remote.respond = respond
+    for _ in range(2):
+        s3.delete_many(["a", "b", "c"])
+    assert remote.counts == {"delete_many": 2, "delete": 6}  # the client asks twice
+
+
+def test_a_key_that_cannot_be_deleted_is_named(s3, remote):
+    def respond(method, target, headers, body, answer=remote.respond):
+        if method == "POST":
+            answered = "<DeleteResult><Error><Key>pre/fix/b</Key><Code>AccessDenied</Code></Error></DeleteResult>"
+            return Answer(200, answered.encode(), {"content-type": "application/xml"})
+        is_refused = method == "DELETE" and target.endswith("/b")
+        return failure(403, "AccessDenied") if is_refused else answer(method, target, headers, body)
+
+    remote.respond = respond
+    for key in "abc":
+        s3.put(key, b"1")
+    with pytest.raises(ReadOnlyStore, match="delete of 'b' failed"):
+        s3.delete_many(["a", "b", "c"])
+    assert s3.contains("b")
+
+
 def test_buffers_of_arrow_are_written(memory):
     for data in (pa.py_buffer(b"1"), memoryview(pa.py_buffer(b"1"))):
         memory.put("a", data)
@@ -191,6 +230,51 @@ def test_a_copy_stays_on_the_server(remote, s3):
     s3.copy(FILE, FILE)
     with pytest.raises(KeyNotFound, match="missing"):
         s3.copy("missing", "missing")
+
+
+def test_copies_inside_a_bucket_stay_on_the_server(remote, s3):
+    def other(url):
+        return open_store(url, endpoint=remote.endpoint, credentials=credentials)
+
+    s3.put(FILE, b"1")
+    inside, outside = other(f"s3://{s3._location.bucket}"), other(f"s3://{new_bucket()}/pre/fix")
+    remote.reset()
+    s3.copier(inside)(FILE, "a")
+    inside.copier(s3)("a", "b")
+    assert operations(remote) == ["copy", "copy"]
+    assert inside.get("a") == s3.get("b") == b"1"
+    with pytest.raises(KeyNotFound):
+        s3.copier(inside)("missing", "c")
+    assert s3.copier(outside) is outside.copier(s3) is None
+    with_other_rights = open_store(f"s3://{s3._location.bucket}", endpoint=remote.endpoint, credentials=token)
+    assert s3.copier(with_other_rights) is None
+
+
+def test_a_cube_is_copied_inside_a_bucket_by_the_server_and_else_through_this_process(remote, s3):
+    cube, rows = Cube(["x"], ["p"], "cube"), pa.table({"x": range(4), "p": range(4)})
+    build_cube(rows, cube, s3)
+    bucket, elsewhere = s3._location.bucket, new_bucket()
+    for url, copies in ((f"s3://{bucket}/other", 5), (f"s3://{elsewhere}", 0)):
+        target = open_store(url, endpoint=remote.endpoint, credentials=credentials, check_conditions=False)
+        remote.reset()
+        copy_cube(cube, s3, target)
+        assert remote.counts["copy"] == copies
+        assert len(query_cube(cube, target)[0]) == 4
+
+
+@pytest.mark.parametrize("answer", [failure(400, "InvalidRequest", "too large"), failure(403, "AccessDenied")])
+def test_what_the_server_does_not_copy_passes_through_this_process(remote, s3, answer):
+    cube = Cube(["x"], ["p"], "cube")
+    build_cube(pa.table({"x": range(4), "p": range(4)}), cube, s3)
+    url = f"s3://{s3._location.bucket}/other"
+    target = open_store(url, endpoint=remote.endpoint, credentials=credentials, check_conditions=False)
+
+    def respond(method, path, headers, body, others=remote.respond):
+        return answer if "x-amz-copy-source" in headers else others(method, path, headers, body)
+
+    remote.respond = respond
+    copy_cube(cube, s3, target)
+    assert len(query_cube(cube, target)[0]) == 4
 
 
 def test_an_unchanged_document_is_not_read_again(remote, s3):
@@ -238,9 +322,9 @@ def test_a_parquet_file_is_read_with_one_tail_and_one_request_for_ranges(memory,
 
 
 class Azure(MemoryBacked):
-    """Azure takes no range counted from the end; here every such request fails."""
+    """Azure takes no range counted from the end, and a missing key fails to be deleted."""
 
-    def _connect(self):
+    def _connect(self, *, bulk=False):
         client = super()._connect()
 
         class Strict:
@@ -249,13 +333,18 @@ class Azure(MemoryBacked):
                     raise exceptions.NotSupportedError("Azure does not support suffix range requests")
                 return client.get(key, options=options)
 
+            def delete(self, keys):
+                for key in [keys] if isinstance(keys, str) else keys:
+                    client.head(key)  # a missing key is an error, and nothing behind it is deleted
+                    client.delete(key)
+
             def __getattr__(self, name):
                 return getattr(client, name)
 
         return Strict()
 
 
-class TestAzureRanges(StoreTests):
+class TestAzure(StoreTests):
     @pytest.fixture
     def store(self):
         return Azure(Location("azure", new_bucket(), account="acc"))
@@ -289,6 +378,7 @@ WRITES = {
     "put_if": lambda store: store.put_if(FILE, b"1", None),
     "copy": lambda store: store.copy(FILE, "a"),
     "delete": lambda store: store.delete(FILE),
+    "delete many": lambda store: store.delete_many([FILE, "a"]),
 }
 READS = {
     "get": lambda store: store.get(FILE),
@@ -332,7 +422,7 @@ def test_a_missing_bucket_is_no_missing_key(operation):
 
 
 class Unreachable(MemoryBacked):
-    def _connect(self):
+    def _connect(self, *, bulk=False):
         class Client:
             def __getattr__(self, name):
                 def fail(*args, **kwargs):

@@ -41,7 +41,7 @@ from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.naming import document_key, index_key, new_id, schema_key
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, concat_statistics
-from kartothek_cube.core.runtime.executor import map_in_threads, pause
+from kartothek_cube.core.runtime.executor import at_once, map_in_threads, pause
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.telemetry import name_commit
 from kartothek_cube.core.snapshots.documents import (
@@ -573,12 +573,12 @@ def _write(
     uuid, schemas = last.change.uuid, last.next.schemas
     withdraw = [partial(_withdraw_from_twin, store, last.change)] if newest is None else []
     if token is None and not last.change.is_prepared:
-        _at_once(store, withdraw)
+        at_once(store, *withdraw)
         with suppress(Exception):  # the commit has landed, whatever the store answers now
             return load_snapshot(store, uuid)
         return last.snapshot(document, None)
     updates = [partial(_update, store, uuid, table, schemas[table], seen[table]) for table in schemas]
-    _at_once(store, withdraw + updates)
+    at_once(store, *withdraw, *updates)
     landed = last.snapshot(document, token)
     return landed if last.change.is_prepared else remember(store, landed)
 
@@ -601,21 +601,12 @@ def _write_beside(store: Store, newest: Snapshot | None, steps: Sequence[Applied
     tasks += [partial(put_entry, step.entry) for step in steps]
     tasks += [partial(look, store, uuid, *each) for each in schemas.items()]
     tasks.append(partial(_find_stale_twin, store, last.change, newest))
-    *written, twin = _at_once(store, tasks, sum(len(indices[c].keys) for c in columns))
+    has_many = sum(len(indices[c].keys) for c in columns) > _MANY_VALUES
+    *written, twin = map_in_threads(lambda task: task(), tasks, store=store) if has_many else at_once(store, *tasks)
     document = replace(document, indices={**document.indices, **dict(zip(columns, written, strict=False))})
     if len(statistics):
         document = replace(document, metadata={**document.metadata, STATISTICS_KEY: written[len(columns)]})
     return WrittenAhead(document, twin, dict(zip(schemas, written[len(written) - len(schemas) :], strict=True)))
-
-
-def _at_once(store: Store, tasks: Sequence[Callable[[], R]], values: int = 0) -> list[R]:
-    """The results of tasks that do not depend on each other; in threads where that pays.
-
-    ``values`` is the number of values that they encode.
-    """
-    if store.is_remote or values > _MANY_VALUES:
-        return list(map_in_threads(lambda task: task(), tasks, store=store))
-    return [task() for task in tasks]
 
 
 def _create_schema_file(store: Store, uuid: str, table: str, schema: pa.Schema) -> None:

@@ -27,7 +27,7 @@ from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.tag import TaggedState, check_tag_name, tag_key
-from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.executor import at_once, map_in_threads
 from kartothek_cube.core.runtime.options import Overrides, Phase, current_options
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.execute import stream_tables, stream_together
@@ -164,10 +164,14 @@ def history(
     """
     with operation("history", options):
         source = dataset_ref(dataset_uuid, store, factory)
+        stored, commits = at_once(
+            source.store,
+            lambda: list_tags(source.store, source.uuid),
+            lambda: past_commits(source.store, load_snapshot(source.store, source.uuid)),
+        )
         tags: dict[str | None, list[TaggedState]] = {}
-        for tag in list_tags(source.store, source.uuid):
+        for tag in stored:
             tags.setdefault(tag.state.commit, []).append(tag.state)
-        commits = past_commits(source.store, load_snapshot(source.store, source.uuid))
         rows: list[tuple[object, ...]] = [
             (c.id, c.parent, c.time, c.added, c.removed, c.cube and c.cube.id, c.kept or c.id in tags) for c in commits
         ]

@@ -451,7 +451,7 @@ def remove_versions(store: Store, folder: str, before: int) -> list[str]:
     keys, _ = list_log(store, folder)
     kept = {last_checkpoint_key(folder), version_key(folder, before), checkpoint_key(folder, before)}
     old = [key for key in keys if key not in kept and key < version_key(folder, before)]
-    list(map_in_threads(store.delete, old, store=store))
+    store.delete_many(old)
     return old
 
 
@@ -642,7 +642,8 @@ def _remove_keys(store: Store, folder: str, keys: Sequence[str]) -> None:
     _cache.discard((store.identity, folder))
     # First what leads readers into the middle of the log.
     first = [key for key in keys if key == last_checkpoint_key(folder)]
-    list(map_in_threads(store.delete, first, store=store))
+    store.delete_many(first)
+    # Not by one request, which has no order.
     list(map_in_threads(store.delete, sorted((k for k in keys if k not in first), reverse=True), store=store))
 
 

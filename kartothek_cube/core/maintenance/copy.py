@@ -14,9 +14,11 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import pyarrow as pa
@@ -81,7 +83,7 @@ from kartothek_cube.core.metadata.tag import (
     new_state_key,
     tag_key,
 )
-from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, map_files, map_in_threads
+from kartothek_cube.core.runtime.executor import THREADS, at_once, delete_files, map_files, map_in_threads
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.snapshots.documents import (
@@ -94,15 +96,17 @@ from kartothek_cube.core.snapshots.documents import (
 )
 from kartothek_cube.core.snapshots.loader import HiddenDocument, load_snapshot, needs_ledger, snapshot_of
 from kartothek_cube.core.snapshots.statistics import existing_statistics
-from kartothek_cube.core.snapshots.time_travel import find_tag, list_tags, read_state
+from kartothek_cube.core.snapshots.time_travel import counting_tags, find_tag, read_state, readable_tags
 from kartothek_cube.core.stores.contract import Store, Version, VersionMismatch, check_store_can_commit
 from kartothek_cube.errors import (
     AlreadyExists,
     CommitConflict,
     CorruptDocument,
+    HistoryUnavailable,
     InvalidInput,
     KeyNotFound,
     ReadOnlyStore,
+    Unsupported,
 )
 from kartothek_cube.typing import Executor
 
@@ -124,17 +128,35 @@ def tagged_states(source: Store, snapshot: Snapshot) -> list[tuple[Tag, Document
     HistoryUnavailable, CorruptDocument
         If a state is lost, or cannot be read.
     """
-    tags = list_tags(source, snapshot.uuid)
-    states = map_in_threads(lambda tag: read_state(source, tag.state), tags, store=source)
+    tags = readable_tags(source, snapshot.uuid)
+
+    def read(tag: Tag) -> Document | HistoryUnavailable | CorruptDocument:
+        try:
+            return read_state(source, tag.state)
+        except (HistoryUnavailable, CorruptDocument) as error:
+            return error  # of no account if the tag does not count
+
+    counting, read_states = at_once(
+        source,
+        lambda: counting_tags(source, tags),
+        lambda: list(map_in_threads(read, tags, store=source)),
+    )
+    documents = {tag.id: document for tag, document in zip(tags, read_states, strict=True) if tag in counting}
+    found = list[tuple[Tag, Document]]()
+    for tag in counting:
+        document = documents[tag.id]
+        if not isinstance(document, Document):
+            raise document
+        found.append((tag, document))
+    # Older states lose their index files first, and can be read without.
+    keys = sorted({str(key) for _, document in found for key in document.index_files})
+    present = dict(zip(keys, map_in_threads(source.contains, keys, store=source), strict=True))
 
     def with_present_indices(document: Document) -> Document:
-        # Older states lose their index files first, and can be read without.
-        keys = sorted(document.index_files)
-        present = dict(zip(keys, map_in_threads(source.contains, keys, store=source), strict=True))
         indices = {c: None if present.get(str(key)) is False else key for c, key in document.indices.items()}
         return replace(document, indices=indices)
 
-    return [(tag, with_present_indices(document)) for tag, document in zip(tags, states, strict=True)]
+    return [(tag, with_present_indices(document)) for tag, document in found]
 
 
 def moved_tag(tag: Tag, uuid: str, renamed: Mapping[str, str]) -> Tag:
@@ -301,7 +323,8 @@ class Deletion:
     ``history`` has history entries and marks of garbage collections. ``kept`` has the files that
     the dataset names, but that belong to another dataset; they stay. ``pending`` has the entries
     without which a reader would take a write that has not committed for one that has.
-    ``ledger`` has the uuids of the datasets whose writes the ledger of this one decides.
+    ``ledger`` has the uuids of the datasets whose writes the ledger of this one decides. Without
+    ``has_twin`` the dataset has a document in one encoding only.
     """
 
     history: tuple[str, ...]
@@ -313,12 +336,28 @@ class Deletion:
     kept: tuple[str, ...]
     pending: tuple[str, ...] = ()
     ledger: tuple[str, ...] = ()
+    has_twin: bool = True
 
     def phases(self) -> tuple[tuple[str, ...], ...]:
         """Keys that are removed together; a phase begins when the one before is complete."""
         # The twin in msgpack goes before the JSON document, or it would come into force.
-        documents = [(key,) for key in reversed(self.documents)]
-        return (self.history, self.garbage, self.indices, self.files, self.schemas, *documents, self.pending)
+        in_order = self.documents[::-1]
+        documents = [(key,) for key in in_order] if self.has_twin else [in_order]
+        # Entries and tags go before what they name. Schema files go last: they show which folders
+        # are former tables.
+        return (self.history, self.garbage + self.indices + self.files, self.schemas, *documents, self.pending)
+
+
+def phases_of_all(plans: Sequence[Deletion]) -> list[list[str]]:
+    """The phases of several deletions: the first dataset goes first, the others go together.
+
+    The files of these go when the first one has no document any more.
+    """
+    first, *others = [plan.phases() for plan in plans]
+    # Nothing of their newest states is missing before: history goes with that document.
+    shift = len(first) - 2
+    shifted = [((),) * shift + phases for phases in others]
+    return [[*chain.from_iterable(together)] for together in zip_longest(first, *shifted, fillvalue=())]
 
 
 def _owner_of(key: str) -> str:
@@ -380,7 +419,7 @@ def delete_whole_dataset(store: Store, uuid: str, executor: Executor = THREADS) 
     """
     plan = find_deletion(store, uuid)
     abort_pending_in(store, {uuid: plan})
-    run_deletion(store, uuid, plan, executor)
+    run_deletions(store, {uuid: plan}, executor)
     return plan
 
 
@@ -388,15 +427,33 @@ def find_deletion(store: Store, uuid: str) -> Deletion:
     """Plan the deletion of an existing dataset; errors as of `delete_dataset`."""
     if not store.capabilities.writable:
         raise ReadOnlyStore(f"The store {store.name} cannot be written to, so dataset {uuid!r} cannot be deleted.")
-    first, twin = find_documents(store, uuid)
-    documents = [first.document] if twin is None else [first.document, twin.document]
+    # All keys of the dataset: files that come later are named by a later document, or stay.
+    (first, second), keys = at_once(
+        store,
+        lambda: at_once(store, *(partial(_found, store, key) for key in document_keys(uuid))),
+        lambda: store.list(f"{uuid}/", recursive=True).keys,
+    )
+    valid, twin = (second, None) if first is None else (first, second)
+    if isinstance(valid, Exception):
+        raise valid
+    if valid is None:
+        valid, twin = find_documents(store, uuid)  # for its error, or what a conversion has made
+    documents = [stored.document for stored in (valid, twin) if isinstance(stored, StoredDocument)]
     named = set().union(*(d.index_files | d.files for d in documents))
     for key in named:
         check_named_key(key, uuid)
-    keys = store.list(f"{uuid}/", recursive=True).keys
     owners = sorted({_owner_of(key) for key in named if not is_own_key(key, uuid)})
     others = [owner for owner in owners if owner and dataset_exists(store, owner)]
-    return plan_deletion(uuid, documents, keys, others)
+    plan = plan_deletion(uuid, documents, keys, others)
+    return replace(plan, has_twin=first is not None and second is not None)
+
+
+def _found(store: Store, key: str) -> StoredDocument | CorruptDocument | Unsupported | None:
+    """The document of a key, None if there is none, or the error if it cannot be read."""
+    try:
+        return find_document(store, key)
+    except (CorruptDocument, Unsupported) as error:
+        return error
 
 
 def find_listed_deletion(store: Store, uuid: str) -> Deletion:
@@ -418,23 +475,32 @@ def abort_pending_in(store: Store, plans: Mapping[str, Deletion]) -> None:
             abort_pending(store, uuid)
 
 
-def run_deletion(store: Store, uuid: str, plan: Deletion, executor: Executor = THREADS) -> None:
-    """Remove the files of the plan, and temporary files that crashed writers left."""
+def run_deletions(store: Store, plans: Mapping[str, Deletion], executor: Executor = THREADS) -> None:
+    """Remove the files of datasets, the first one first, and what crashed writers left of them."""
+    if not plans:
+        return
     # Without the ledger, nobody can tell any more that they have committed.
-    settle_committed(store, plan.ledger)
-    now = datetime.now(UTC)
-    remove_temporary_files(store, temporary_files(store, (f"{uuid}/", f"{uuid}."), now), now)
-    for phase in plan.phases():
-        list(map_files(store.delete, phase, executor=executor, store=store, phase=DELETE_FILES))
-    if plan.kept:
-        examples = ", ".join(plan.kept[:5])
-        _LOGGER.warning("Dataset %r named %d files of other datasets, which stay: %s", uuid, len(plan.kept), examples)
+    settle_committed(store, [uuid for plan in plans.values() for uuid in plan.ledger])
+    now, prefixes = datetime.now(UTC), [start for uuid in plans for start in (f"{uuid}/", f"{uuid}.")]
+    first, *phases = phases_of_all(list(plans.values()))
+    temporary, _ = at_once(
+        store, lambda: temporary_files(store, prefixes, now), lambda: delete_files(store, first, executor)
+    )
+    remove_temporary_files(store, temporary, now)
+    for phase in phases:
+        delete_files(store, phase, executor)
+    for uuid, plan in plans.items():
+        if plan.kept:
+            text = "Dataset %r named %d files of other datasets, which stay: %s"
+            _LOGGER.warning(text, uuid, len(plan.kept), ", ".join(plan.kept[:5]))
 
 
 # --- copies ---------------------------------------------------------------------------------------
 
 
 _BLOCK = 8 * 2**20
+# Of this many bytes, files are read by one request.
+_TAIL = 2**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -646,7 +712,7 @@ def copy_snapshot(
     check_tags(target, copy.plan.tags if copy.replaces else ())
     copy_files([copy], executor)
     publish_copy(copy)
-    put_tags(target, copy.plan.tags)
+    finish_copies(target, [copy])
     return load_snapshot(target, uuid)
 
 
@@ -660,7 +726,13 @@ def prepare_copy(
     renamed: Mapping[str, str] | None = None,
 ) -> PreparedCopy:
     """Plan the copy of a snapshot; errors as of `copy_dataset`. Nothing is written."""
-    documents = [stored for key in document_keys(uuid) if (stored := find_document(target, key)) is not None]
+    found, tagged, known = at_once(
+        source if source.is_remote else target,
+        lambda: at_once(target, *(partial(find_document, target, key) for key in document_keys(uuid))),
+        lambda: tagged_states(source, snapshot),
+        lambda: existing_statistics(source, snapshot),
+    )
+    documents = [stored for stored in found if stored is not None]
     unseen = None
     if documents and needs_ledger(documents[0].document):
         # A write that is pending there is waited for or aborted, as by a commit.
@@ -677,7 +749,6 @@ def prepare_copy(
     replaced = documents[0] if documents else None
     place = _Target(target, uuid, replaced, documents[1] if len(documents) > 1 else None, unseen)
     data_keys = [key for key, _ in _data_files(snapshot.partitions)]
-    tagged = tagged_states(source, snapshot)
     data_keys += [key for _, state in tagged for key in state.files]
     for key in (*data_keys, *(key for key in snapshot.document.indices.values() if isinstance(key, str))):
         check_named_key(key, snapshot.uuid)
@@ -693,7 +764,6 @@ def prepare_copy(
     # embeds its schema.
     is_embedded = replaced is not None or not snapshot.has_foreign_commit
     now = datetime.now(UTC).replace(tzinfo=None)
-    known = existing_statistics(source, snapshot)
     plan = plan_copy(snapshot, uuid, taken, now, known, embed=is_embedded, tagged=tagged, renamed=renamed)
     if (old := replaced or unseen) is not None:
         kept = {k: v for k, v in old.document.metadata.items() if replaced is not None or k == LEDGER_KEY}
@@ -729,11 +799,19 @@ def copy_files(copies: Sequence[PreparedCopy], executor: Executor = THREADS) -> 
     """Copy the files of some copies; a copy is invisible until its document is written."""
     files = [(c.source, old, c.target.store, new, c.snapshot.uuid) for c in copies for old, new in c.plan.files.items()]
     target = copies[0].target.store if copies else None
-    list(map_files(_copy_file, files, executor=executor, store=target, phase=Phase("copy", "files")))
-    for copy in copies:
-        put_states(copy.target.store, copy.plan.tags)
-        if not copy.replaces:
-            _put_schemas(copy.target.store, copy.schemas)
+    phase = Phase("copy", "files")
+    if target is not None:
+        at_once(
+            target,
+            lambda: list(map_files(_copy_file, files, executor=executor, store=target, phase=phase)),
+            lambda: list(map_in_threads(_put_beside, copies, store=target)),
+        )
+
+
+def _put_beside(copy: PreparedCopy) -> None:
+    """Write what comes before a document: states of tags, and the schema files of a new dataset."""
+    store, schemas = copy.target.store, {} if copy.replaces else copy.schemas
+    at_once(store, lambda: put_states(store, copy.plan.tags), lambda: _put_schemas(store, schemas))
 
 
 def _copy_file(file: tuple[Store, str, Store, str, str]) -> None:
@@ -749,24 +827,32 @@ def _copy_file(file: tuple[Store, str, Store, str, str]) -> None:
 
 def _transfer(source: Store, key: str, target: Store, new_key: str) -> int:
     """Copy a file and return the bytes that passed through this process."""
-    if source == target:
-        target.copy(key, new_key)
-        return 0
+    copy = source.copier(target)
+    if copy is not None:
+        # Servers refuse to copy what is very large, or may not be read by the writer.
+        with suppress(OSError) if source != target else nullcontext():
+            copy(key, new_key)
+            return 0
     path = source.local_path(key)
     if path is not None:
         target.put_file(new_key, path)
         return Path(path).stat().st_size
-    reader = ObjectReader(source, key)
-    target.put_file(new_key, io.BufferedReader(reader, _BLOCK))
-    return reader.size
+    end, size = source.tail(key, _TAIL)
+    if len(end) == size:
+        target.put(new_key, end)
+    else:
+        target.put_file(new_key, io.BufferedReader(ObjectReader(source, key, size), _BLOCK))
+    return size
 
 
 def _put_schemas(store: Store, schemas: Mapping[str, bytes]) -> None:
-    for key, data in schemas.items():
+    def put(key: str) -> None:
         stored, token = _get(store, key)
-        if stored != data:
+        if stored != schemas[key]:
             with suppress(VersionMismatch):  # a commit onto the copy, or another creator, was faster
-                store.put_if(key, data, token)
+                store.put_if(key, schemas[key], token)
+
+    list(map_in_threads(put, list(schemas), store=store))
 
 
 def _get(store: Store, key: str) -> tuple[bytes | None, Version | None]:
@@ -802,9 +888,21 @@ def publish_copy(copy: PreparedCopy) -> None:
         # A creator in the other encoding makes the same check: of two at most one stays.
         target.store.delete(key)
         raise _created_meanwhile(target)
-    # The copy has landed, so a failure here is none of the copy: the next commit repairs the files.
-    with suppress(Exception):
-        _put_schemas(target.store, copy.schemas)
+
+
+def finish_copies(store: Store, copies: Sequence[PreparedCopy]) -> None:
+    """Write the tags of copies that are visible, and schema files that others have changed."""
+
+    def put_schemas(copy: PreparedCopy) -> None:
+        # The copy has landed, so a failure is none of the copy: the next commit repairs the files.
+        with suppress(Exception):
+            _put_schemas(store, copy.schemas)
+
+    at_once(
+        store,
+        lambda: list(map_in_threads(put_schemas, copies, store=store)),
+        lambda: put_tags(store, [tag for copy in copies for tag in copy.plan.tags]),
+    )
 
 
 def as_part(copy: PreparedCopy, part: CubePart, write: CubeCommit) -> PreparedCopy:
@@ -912,8 +1010,12 @@ def is_nearly_renamed(store: Store, uuid: str, new_uuid: str) -> bool:
 
     The copy may have later commits.
     """
-    original, _ = find_documents(store, uuid)
-    copies = [stored.document for key in document_keys(new_uuid) if (stored := find_document(store, key)) is not None]
+    (original, _), found = at_once(
+        store,
+        lambda: find_documents(store, uuid),
+        lambda: at_once(store, *(partial(find_document, store, key) for key in document_keys(new_uuid))),
+    )
+    copies = [stored.document for stored in found if stored is not None]
     states = [state for d in copies[:1] for state in (*(c.id for c in chain_of(d.metadata)), fingerprint(d.partitions))]
     return original.document.metadata.get(MOVING_KEY) in [_mark(new_uuid, state) for state in states]
 

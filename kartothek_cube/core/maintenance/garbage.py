@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import chain
 
 import msgspec
@@ -26,6 +27,7 @@ from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.commit.cube_writes import finish_stopped_writes
 from kartothek_cube.core.delta.publication import forget_files, living_logs, published_files
 from kartothek_cube.core.io.formats import INDEX_SUFFIX
+from kartothek_cube.core.metadata.commit_log import pending_mark
 from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.history_entry import HISTORY_FOLDER, decode_entry, history_key
 from kartothek_cube.core.metadata.naming import (
@@ -40,10 +42,10 @@ from kartothek_cube.core.metadata.naming import (
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.statistics import STATISTICS_KEY, StatisticsReference, file_names, statistics_files
 from kartothek_cube.core.metadata.tag import TAGS_FOLDER, Tag, decode_state, is_state_key, is_tag_key, is_tag_object
-from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, map_files, map_in_threads
+from kartothek_cube.core.runtime.executor import THREADS, at_once, delete_files, map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.snapshots.documents import put_document
-from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.snapshots.loader import HiddenDocument, find_state, load_snapshot, remember
 from kartothek_cube.core.snapshots.statistics import has_lost_statistics, load_statistics, reference_without
 from kartothek_cube.core.snapshots.time_travel import is_orphaned, stored_tags
 from kartothek_cube.core.stores.contract import Entry, Store, VersionMismatch, check_store_can_commit
@@ -150,7 +152,7 @@ def read_marks(store: Store, keys: Iterable[str]) -> list[FirstSeen]:
             # Without keys the plan deletes it.
             return FirstSeen(key, datetime.max.replace(tzinfo=UTC), frozenset())
 
-    marks = map_in_threads(read, [key for key in keys if is_mark_key(key)])
+    marks = map_in_threads(read, [key for key in keys if is_mark_key(key)], store=store)
     return [mark for mark in marks if mark is not None]
 
 
@@ -160,8 +162,8 @@ def write_marks(store: Store, plan: FirstSeenPlan) -> None:
     def put(mark: FirstSeen) -> None:
         store.put(mark.key, msgspec.json.encode(_Mark(mark.time, sorted(mark.keys))))
 
-    list(map_in_threads(put, plan.written))
-    list(map_in_threads(store.delete, plan.dropped))
+    list(map_in_threads(put, plan.written, store=store))
+    store.delete_many(plan.dropped)
 
 
 # --- statistics -----------------------------------------------------------------------------------
@@ -188,7 +190,8 @@ def forget_removed_files(store: Store, state: Snapshot, kept: Collection[str]) -
         check_store_can_commit(store)
         document = _with_reference(state.document, reference_without(store, state.document, gone))
         try:
-            put_document(store, state.key, render_document(document, msgpack=state.key.endswith(".zstd")), state.token)
+            data = render_document(document, msgpack=state.key.endswith(".zstd"))
+            token = put_document(store, state.key, data, state.token)
         except VersionMismatch as error:
             tries += 1
             if tries > current_options().commit_retries:
@@ -198,6 +201,7 @@ def forget_removed_files(store: Store, state: Snapshot, kept: Collection[str]) -
                 ) from error
             state = load_snapshot(store, state.uuid)
         else:
+            remember(store, replace(state, document=document, token=token))
             return True
 
 
@@ -436,14 +440,16 @@ class Pins:
 def read_pins(store: Store, keys: Iterable[str], policy: RetentionPolicy, known: Pins) -> Pins:
     """Read the tags among these keys in parallel, and the states that they name.
 
-    States that ``known`` has are not read again: a key of a state is used once.
+    States that ``known`` has are not read again: a key of a state is used once. One without files
+    may not have been there yet.
     """
     listed = [key for key in keys if is_tag_object(key)]
     tags = stored_tags(store, listed)
     old = {
         key: t for key, t in tags.items() if isinstance(t, Tag) and t.is_share and policy.is_old(t.made, policy.grace)
     }
-    are_vain = map_in_threads(lambda tag: is_orphaned(store, tag), old.values(), store=store)
+    # The tag of a seed that is among these has been read already.
+    are_vain = map_in_threads(lambda tag: is_orphaned(store, tag, tags), old.values(), store=store)
     vain = {key for key, is_one in zip(old, are_vain, strict=True) if is_one}
     named = {tag.state.key for key, tag in tags.items() if isinstance(tag, Tag) and key not in vain}
     # What an unreadable tag names is unknown, so every state beside it counts as tagged.
@@ -457,9 +463,9 @@ def read_pins(store: Store, keys: Iterable[str], policy: RetentionPolicy, known:
             return frozenset()  # nobody can read this state; `verify_dataset` says so
         return frozenset(document.files | document.index_files)
 
-    unread = sorted(named - known.states.keys())
+    unread = sorted(key for key in named if not known.states.get(key))
     states = dict(zip(unread, map_in_threads(read, unread, store=store), strict=True))
-    found = {key: known.states[key] if key in known.states else states[key] for key in named}
+    found = {key: states[key] if key in states else known.states[key] for key in named}
     return replace(known, states=found, vain=frozenset(vain))
 
 
@@ -487,6 +493,10 @@ class GarbagePlan:
             names_files = is_entry_key(file.key) or is_tag_key(file.key)
             phases[0 if names_files else 2 if is_schema_key(file.key) else 1].append(file.key)
         return phases
+
+    def only(self, candidates: AbstractSet[str]) -> GarbagePlan:
+        """The plan, less the removal of other files."""
+        return replace(self, old=[file for file in self.old if file.key in candidates])
 
     def without(self, pins: Pins) -> GarbagePlan:
         """The plan, less what tags keep by now."""
@@ -646,8 +656,8 @@ def collect_garbage(store: Store, uuid: str, *, dry_run: bool, executor: Executo
     the document, a listing of ``<uuid>/_history/`` and one of ``<uuid>/_tags/``, and one call for
     each new entry and each tag; then one for each key. In a store without modification times, one
     to write marks and one for each mark that is rewritten or deleted. One for each statistics file;
-    where statistics of removed files are dropped, two for the document and one to write each
-    statistics file anew.
+    where statistics of removed files are dropped, once more what comes before a removal, one for
+    the document and one to write each statistics file anew.
 
     Raises
     ------
@@ -664,9 +674,9 @@ def collect_garbage(store: Store, uuid: str, *, dry_run: bool, executor: Executo
 
     def list_unnamed() -> tuple[list[Entry], list[Snapshot]]:
         try:
-            finish_stopped_writes(store, unfinished)
+            states = settled_states(store, unfinished) if unfinished else None
             unfinished.clear()
-            snapshot = load_snapshot(store, uuid)
+            snapshot = states[uuid] if states else load_snapshot(store, uuid)
         except DatasetNotFound:
             raise
         except (KeyNotFound, CorruptDocument, Unsupported) as error:
@@ -678,36 +688,65 @@ def collect_garbage(store: Store, uuid: str, *, dry_run: bool, executor: Executo
     return sweep(store, scope, dry_run=dry_run, executor=executor)
 
 
+def settled_states(store: Store, uuids: Sequence[str]) -> dict[str, Snapshot] | None:
+    """The newest states of those datasets that exist, if none has part of an unsettled write.
+
+    Otherwise such writes are finished as by `finish_stopped_writes`, and the states are unknown.
+    """
+    states = dict(zip(uuids, map_in_threads(lambda u: find_state(store, u), uuids, store=store), strict=True))
+    seen = {uuid: state for uuid, state in states.items() if isinstance(state, Snapshot)}
+    hidden = [uuid for uuid, state in states.items() if isinstance(state, HiddenDocument)]
+    pending = [uuid for uuid, s in seen.items() if s.undecided is not None or pending_mark(s.document) is not None]
+    if hidden or pending:
+        finish_stopped_writes(store, [*hidden, *pending])
+        return None
+    return seen
+
+
 def sweep(store: Store, scope: GarbageScope, *, dry_run: bool, executor: Executor = THREADS) -> GarbageReport:
     """Remove unnamed files and temporary files of crashed writers that are older than ``grace``."""
     policy = RetentionPolicy(_now(), current_options().grace, current_options().retain)
+    grace_start = policy.before(policy.grace)
     unnamed, states = scope.list_unnamed()
-    history = read_history(store, unnamed, {})
-    marks = read_marks(store, (e.key for e in unnamed))
-    marked = marked_since(marks, policy.now)
     found = folders_of_logs(e.key for e in unnamed)
     logs = living_logs(states).intersection(found) if found else frozenset[str]()
-    published = Pins(published=published_files(store, logs) if logs else frozenset(), logs=logs)
-    pins = read_pins(store, (e.key for e in unnamed), policy, published)
+
+    def read_log_and_pins() -> Pins:
+        published = Pins(published=published_files(store, logs) if logs else frozenset(), logs=logs)
+        return read_pins(store, (e.key for e in unnamed), policy, published)
+
+    (history, marks), pins, leftovers = at_once(
+        store,
+        lambda: at_once(
+            store,
+            lambda: read_history(store, unnamed, {}),
+            lambda: read_marks(store, (e.key for e in unnamed)),
+        ),
+        read_log_and_pins,
+        lambda: temporary_files(store, scope.prefixes, grace_start),
+    )
+    marked = marked_since(marks, policy.now)
+    temporary = [e for e in leftovers if scope.is_ours(e.key)]
     plan = plan_garbage(unnamed, history, marked, policy, pins)
+    superseded = frozenset[str]()
     if not dry_run:
         removed_keys = {file.key for file in plan.old}
         kept = [entry.key for entry in unnamed if entry.key not in removed_keys]
-        forgotten = [forget_removed_files(store, state, kept) for state in states]
-        if any(forgotten):  # then statistics files of before are garbage, too
-            unnamed, _ = scope.list_unnamed()
-            plan = plan_garbage(unnamed, history, marked, policy, pins)
-    grace_start = policy.before(policy.grace)
-    temporary = [e for e in temporary_files(store, scope.prefixes, grace_start) if scope.is_ours(e.key)]
-    if not dry_run:
+        forgotten = map_in_threads(lambda state: forget_removed_files(store, state, kept), states, store=store)
+        # Then statistics files of before are garbage, too.
+        superseded = frozenset(
+            key
+            for state, is_changed in zip(states, forgotten, strict=True)
+            for key in (statistics_files(state.document) if is_changed else ())
+        )
+        if plan.old or superseded:
+            plan = _plan_again(store, scope, plan, superseded, history, marked, policy, pins)
         write_marks(store, plan_marks(marks, plan.pending, policy.now, scope.is_ours, scope.home))
-        if plan.old:
-            plan = _plan_again(store, scope, plan, history, marked, policy, pins)
         history_keys, *rest = plan.phases()
         gone = {file.key for file in plan.old}
         for folder in sorted(logs) if gone else ():  # first, so that no version names a file that is missing
             forget_files(store, folder, gone)
-        list(map_files(store.delete, history_keys, executor=executor, store=store, phase=DELETE_FILES))
+        delete_files(store, history_keys, executor)
         if any(rest):
             # Whoever tags an older state looks afterwards whether its history entries are still
             # there. So they go first, and the tags are listed once they are gone: either that look
@@ -716,7 +755,7 @@ def sweep(store: Store, scope: GarbageScope, *, dry_run: bool, executor: Executo
                 read_pins(store, (e.key for e in _listed(store, chain(*rest), TAGS_FOLDER)), policy, pins)
             )
         for phase in plan.phases()[1:]:
-            list(map_files(store.delete, phase, executor=executor, store=store, phase=DELETE_FILES))
+            delete_files(store, phase, executor)
         remove_temporary_files(store, temporary, grace_start)
     removed = [
         GarbageFile(e.key, e.size, e.modified, LEFTOVER, None if e.modified is None else policy.now - e.modified)
@@ -734,21 +773,24 @@ def _plan_again(
     store: Store,
     scope: GarbageScope,
     first: GarbagePlan,
+    superseded: frozenset[str],
     history: Mapping[str, HistoryInfo],
     marked: Mapping[str, datetime],
     policy: RetentionPolicy,
     pins: Pins,
 ) -> GarbagePlan:
-    """The first plan, less the files that a document or a history entry names by now."""
+    """The first plan with ``superseded`` files, less what a document or a history names by now."""
     # Right before the deletion: a commit may have named a file since the first pass. Documents are
     # read before history, as a commit that supersedes a file writes its history entry first.
     unnamed, states = scope.list_unnamed()
     if any(is_log_key(file.key) for file in first.old):
         pins = replace(pins, logs=pins.logs | living_logs(states))
-    history = read_history(store, _listed(store, (f.key for f in first.old), HISTORY_FOLDER), history)
-    second = plan_garbage(unnamed, history, marked, policy, pins)
-    candidates = {f.key for f in first.old}
-    return GarbagePlan([f for f in second.old if f.key in candidates], second.waiting, second.pending)
+    candidates = superseded.union(file.key for file in first.old)
+    plan = plan_garbage(unnamed, history, marked, policy, pins).only(candidates)
+    if not plan.old:
+        return plan
+    history = read_history(store, _listed(store, (f.key for f in plan.old), HISTORY_FOLDER), history)
+    return plan_garbage(unnamed, history, marked, policy, pins).only(candidates)
 
 
 def _listed(store: Store, keys: Iterable[str], folder: str) -> list[Entry]:
@@ -760,7 +802,8 @@ def _listed(store: Store, keys: Iterable[str], folder: str) -> list[Entry]:
 
 def temporary_files(store: Store, prefixes: Iterable[str], before: datetime) -> list[Entry]:
     """Temporary files that local writers left before this time by crashing."""
-    return [entry for prefix in prefixes for entry in store.leftovers(prefix, before)]
+    found = at_once(store, *(partial(store.leftovers, prefix, before) for prefix in prefixes))
+    return [entry for entries in found for entry in entries]
 
 
 def remove_temporary_files(store: Store, files: Iterable[Entry], before: datetime) -> None:

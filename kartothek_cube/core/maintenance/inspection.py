@@ -539,16 +539,15 @@ def _partition_values(
 class ObjectReader(io.RawIOBase):
     """An object of a store as a binary file that is read block by block."""
 
-    def __init__(self, store: Store, key: str) -> None:
+    def __init__(self, store: Store, key: str, size: int) -> None:
         super().__init__()
-        self._store, self._key, self._position = store, key, 0
-        self.size = store.tail(key, 0)[1]
+        self._store, self._key, self._position, self._size = store, key, 0, size
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        stop = min(self._position + len(buffer), self.size)
+        stop = min(self._position + len(buffer), self._size)
         if stop == self._position:
             return 0
         (data,) = self._store.ranges(self._key, [(self._position, stop)])

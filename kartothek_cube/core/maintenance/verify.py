@@ -50,7 +50,7 @@ from kartothek_cube.core.metadata.history_entry import HistoryEntry, decode_entr
 from kartothek_cube.core.metadata.naming import MSGPACK_SUFFIX, decode_key, schema_key
 from kartothek_cube.core.metadata.snapshot import is_plain
 from kartothek_cube.core.metadata.tag import Tag, TaggedState, name_of_key
-from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.executor import at_once, map_in_threads
 from kartothek_cube.core.runtime.options import Phase
 from kartothek_cube.core.snapshots.time_travel import read_state, stored_tags
 from kartothek_cube.core.stores.contract import Store
@@ -116,7 +116,7 @@ def history_of(store: Store, subject: Inspection) -> History:
             return Finding("warning", "history-unreadable", subject.uuid, text, key=key, mend=f"delete {key!r}")
 
     keys = [key for key in subject.entries if is_history_key(subject.uuid, key)]
-    results = list(map_in_threads(read, keys, phase=Phase("verify", "commits")))
+    results = list(map_in_threads(read, keys, store=store, phase=Phase("verify", "commits")))
     entries = sorted((e for e in results if isinstance(e, HistoryEntry)), key=lambda e: e.time)
     return History(tuple(entries), tuple(f for f in results if isinstance(f, Finding)))
 
@@ -505,7 +505,12 @@ def _verify_once(store: Store, uuid: str, *, deep: bool) -> tuple[VerifyPass, bo
         return VerifyPass(None, Indices(), tuple(document_faults), Counts()), False
     stored = seen
     subject, damage = inspect_dataset(store, stored)
-    indices, history, tags = indices_of(store, subject), history_of(store, subject), tagged_files(store, subject)
+    indices, history, tags = at_once(
+        store,
+        lambda: indices_of(store, subject),
+        lambda: history_of(store, subject),
+        lambda: tagged_files(store, subject),
+    )
     findings = (
         *document_faults,
         *damage,

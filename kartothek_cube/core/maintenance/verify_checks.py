@@ -317,7 +317,8 @@ def indices_of(store: Store, subject: Inspection) -> Indices:
     types = {column: _index_type(subject, column) for column in columns}
     findings = [f for column in columns for f in _column_faults(subject, column, types[column])]
     usable = [(column, data_type) for column, data_type in types.items() if data_type is not None]
-    results = list(map_in_threads(lambda item: _load(store, subject, *item), usable, phase=Phase("verify", "indices")))
+    phase = Phase("verify", "indices")
+    results = list(map_in_threads(lambda item: _load(store, subject, *item), usable, store=store, phase=phase))
     loaded = {c: index for (c, _), (index, _) in zip(usable, results, strict=True) if index is not None}
     return Indices(loaded, (*findings, *(f for _, faults in results for f in faults)))
 

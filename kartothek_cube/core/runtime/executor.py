@@ -19,7 +19,7 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, overload
 from weakref import WeakSet
 
 from kartothek_cube.core.runtime.options import Phase, current_options, with_progress
@@ -28,11 +28,16 @@ from kartothek_cube.typing import Executor
 
 T = TypeVar("T")
 R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
 
 # Items that may start before the size of the first one is known.
 _FIRST_ITEMS = 8
 # Requests in flight to a remote store. They wait for a server, not for a core.
 _REMOTE_THREADS = 32
+# Keys that S3 deletes by one request.
+_DELETED_AT_ONCE = 1000
 
 # The threads that a task may use for nested tasks; unset outside of any task. A context variable,
 # since the functions between two nested runs know nothing of threads. The option ``threads`` cannot
@@ -48,6 +53,16 @@ class MaybeRemote(Protocol):
     @property
     def is_remote(self) -> bool:
         """Whether an operation waits for a server."""
+
+
+class Deleting(MaybeRemote, Protocol):
+    """A store from which files are deleted."""
+
+    def delete(self, key: str) -> None:
+        """Delete one."""
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """Delete several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +132,59 @@ def map_files(
     ['country_code', 'sales_date']
     """
     return executor.map(Task(func, heavy, weight, phase), items, store)
+
+
+def delete_files(store: Deleting, keys: Sequence[str], executor: Executor = THREADS) -> None:
+    """Delete files: in threads many by one call of the store, by another executor one by one."""
+    if executor is not THREADS:
+        list(map_files(store.delete, keys, executor=executor, store=store, phase=DELETE_FILES))
+        return
+    batches = [keys[start : start + _DELETED_AT_ONCE] for start in range(0, len(keys), _DELETED_AT_ONCE)]
+
+    def delete(batch: Sequence[str]) -> Sequence[str]:
+        store.delete_many(batch)
+        return batch
+
+    results = _flatten(_results(delete, batches, len(batches), store, None))
+    for _ in _reported(results, DELETE_FILES, len(keys)):
+        pass
+
+
+@overload
+def at_once(store: MaybeRemote, first: Callable[[], A], second: Callable[[], B], /) -> tuple[A, B]: ...
+
+
+@overload
+def at_once(
+    store: MaybeRemote, first: Callable[[], A], second: Callable[[], B], third: Callable[[], C], /
+) -> tuple[A, B, C]: ...
+
+
+@overload
+def at_once(store: MaybeRemote, /, *calls: Callable[[], R]) -> tuple[R, ...]: ...
+
+
+def at_once(store: MaybeRemote, /, *calls: Callable[[], Any]) -> tuple[Any, ...]:
+    """The results of a few calls that do not depend on each other.
+
+    They wait for a remote store side by side; for a local one, threads would cost more. Each may
+    use as many threads as the caller.
+
+    Examples
+    --------
+    >>> from kartothek_cube import open_store
+    >>> at_once(open_store("hmemory://"), lambda: "seed", lambda: 2)
+    ('seed', 2)
+    """
+    if not store.is_remote:
+        return tuple([call() for call in calls])
+    share = _SHARE.get()
+
+    def run(call: Callable[[], Any]) -> Any:
+        _SHARE.set(share)  # in the context of this task
+        return call()
+
+    return tuple(map_in_threads(run, calls, store=store))
 
 
 class SizeEstimate:

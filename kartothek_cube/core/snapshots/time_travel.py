@@ -40,7 +40,7 @@ from kartothek_cube.core.metadata.tag import (
     state_document,
     tag_key,
 )
-from kartothek_cube.core.runtime.executor import map_in_threads, thread_count
+from kartothek_cube.core.runtime.executor import at_once, map_in_threads, thread_count
 from kartothek_cube.core.snapshots.documents import compare_and_swap
 from kartothek_cube.core.snapshots.loader import last_seen, load_snapshot, past_snapshot, read_entry
 from kartothek_cube.core.stores.contract import Store, Version
@@ -72,7 +72,7 @@ def find_tag(store: Store, uuid: str, name: str) -> Tag | None:
     removed first.
     """
     found = read_tag(store, uuid, name)
-    return found.tag if found is not None and _counting(store, [found.tag]) else None
+    return found.tag if found is not None and counting_tags(store, [found.tag]) else None
 
 
 def known_tag(store: Store, uuid: str, name: str) -> Tag:
@@ -92,21 +92,23 @@ def known_tag(store: Store, uuid: str, name: str) -> Tag:
     return found
 
 
-def _counting(store: Store, tags: Sequence[Tag]) -> list[Tag]:
-    """Drop tags whose cube tag is gone."""
+def counting_tags(store: Store, tags: Sequence[Tag]) -> list[Tag]:
+    """The tags that count: not those whose cube tag is gone."""
     shares = [tag for tag in tags if tag.is_share]
     vain = zip(shares, map_in_threads(lambda tag: is_orphaned(store, tag), shares, store=store), strict=True)
     ids = {tag.id for tag, is_one in vain if is_one}
     return [tag for tag in tags if tag.id not in ids]
 
 
-def is_orphaned(store: Store, share: Tag) -> bool:
-    """Whether the seed does not have the tag to which a share belongs; one call."""
-    try:
-        whole = read_tag(store, str(share.seed), share.name)
-    except CorruptDocument:
-        return False  # unknown, and the state of the share can be read
-    return whole is None or whole.tag.id != share.id
+def is_orphaned(store: Store, share: Tag, tags: Mapping[str, Tag | CorruptDocument | None] | None = None) -> bool:
+    """Whether the seed does not have the tag to which a share belongs.
+
+    One call, unless it is among ``tags``, which have been read just now.
+    """
+    key = tag_key(str(share.seed), share.name)
+    whole = tags[key] if tags is not None and key in tags else stored_tags(store, [key])[key]
+    # One that cannot be read is unknown, and the state of the share can be read.
+    return whole is None or (isinstance(whole, Tag) and whole.id != share.id)
 
 
 def tag_names(store: Store, uuid: str) -> list[str]:
@@ -132,11 +134,16 @@ def stored_tags(store: Store, keys: Iterable[str]) -> dict[str, Tag | CorruptDoc
     return dict(zip(wanted, map_in_threads(read, wanted, store=store), strict=True))
 
 
-def list_tags(store: Store, uuid: str) -> list[Tag]:
-    """The tags of a dataset that can be read, by name."""
+def readable_tags(store: Store, uuid: str) -> list[Tag]:
+    """The tags of a dataset that can be read, by name. Includes orphaned shares."""
     keys = (tag_key(uuid, name) for name in tag_names(store, uuid))
     tags = [tag for tag in stored_tags(store, keys).values() if isinstance(tag, Tag)]
-    return sorted(_counting(store, tags), key=lambda tag: tag.name)
+    return sorted(tags, key=lambda tag: tag.name)
+
+
+def list_tags(store: Store, uuid: str) -> list[Tag]:
+    """The tags of a dataset that can be read and count, by name."""
+    return counting_tags(store, readable_tags(store, uuid))
 
 
 def read_state(store: Store, state: TaggedState) -> Document:
@@ -633,8 +640,7 @@ def tag_state(store: Store, uuid: str, name: str, as_of: AsOf | None) -> Tag:
     HistoryUnavailable
         If history does not reach back to the state, or is removed meanwhile.
     """
-    replaced = free_place(store, uuid, name)
-    newest = load_snapshot(store, uuid)
+    replaced, newest = at_once(store, lambda: free_place(store, uuid, name), lambda: load_snapshot(store, uuid))
     origin = known_tag(store, uuid, str(as_of)) if may_be_tag(as_of) else None
     target = as_of if origin is None else origin.state
     snapshot = newest if target is None else snapshot_at(store, newest, target, only_history=True)

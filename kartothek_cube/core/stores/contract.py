@@ -23,6 +23,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NoReturn, TypeAlias, TypeVar
 
+from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.telemetry import current_operation
 from kartothek_cube.errors import (
@@ -280,6 +281,11 @@ class Store(ABC):
         """Find out now, as the first `put_if` would, whether the server keeps conditions."""
         return
 
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """Remove several objects as `delete` does; after an error, any of them may be gone."""
+        for _ in map_in_threads(self.delete, keys, store=self):
+            pass
+
     def put_file(self, key: str, source: Source) -> None:
         """Write an object from a file's path or a binary stream. The source is left in place."""
         buffer = BytesIO()
@@ -289,6 +295,13 @@ class Store(ABC):
     def copy(self, source: str, target: str) -> None:
         """Write the object of one key under another one."""
         self.put(target, self.get(source))
+
+    def copier(self, other: Store) -> Callable[[str, str], None] | None:
+        """Return what copies objects into another store without passing through this process.
+
+        It is called as `copy`. None: there is no such way.
+        """
+        return self.copy if self == other else None
 
     def contains(self, key: str) -> bool:
         """Whether the key holds an object."""
@@ -498,8 +511,21 @@ class InstrumentedStore(StoreView):
         for key, _ in objects[-1:]:
             self.around("put", key, lambda: self.inner.put_many(objects))
 
+    def delete_many(self, keys: Sequence[str]) -> None:
+        # Each key is a call, and the first one has the time of all. After an error it alone counts.
+        for key in keys[:1]:
+            self.around("delete", key, lambda: self.inner.delete_many(keys))
+        for key in keys[1:]:
+            self.around("delete", key, lambda: None)
+
     def copy(self, source: str, target: str) -> None:
         self.around("copy", source, lambda: self.inner.copy(source, target))
+
+    def copier(self, other: Store) -> Callable[[str, str], None] | None:
+        inner = self.inner.copier(other.inner if isinstance(other, InstrumentedStore) else other)
+        if inner is None:
+            return None
+        return lambda source, target: self.around("copy", source, lambda: inner(source, target))
 
     def leftovers(self, prefix: str, before: datetime, *, remove: bool = False) -> Entries:
         # The default has nothing to list, so it is not a call.

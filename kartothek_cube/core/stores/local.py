@@ -733,6 +733,10 @@ class MemoryStore(Store):
         with self._space.lock:
             self._space.objects.pop(key, None)
 
+    def delete_many(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self.delete(key)
+
     def list(self, prefix: str = "", recursive: bool = False) -> Listing:
         check_prefix(prefix)
         with self._space.lock:

@@ -16,7 +16,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -225,8 +225,11 @@ def check_not_forked(name: str) -> None:
         )
 
 
-def connect(location: Location, credentials: Credentials | None) -> Any:
-    """Make a client. What location and credentials omit is read from the environment."""
+def connect(location: Location, credentials: Credentials | None, *, bulk: bool = False) -> Any:
+    """Make a client. What location and credentials omit is read from the environment.
+
+    That for S3 deletes key by key, which every server can, or in ``bulk``.
+    """
     make = getattr(importlib.import_module("obstore.store"), _CLASSES[location.kind])
     # The endpoint of an emulator of GCS is part of the service account.
     # Without a provider the client searches the environment; that of GCS takes the configured key.
@@ -238,9 +241,10 @@ def connect(location: Location, credentials: Credentials | None) -> Any:
     return make(
         location.bucket,
         prefix=location.prefix or None,
-        config={name: value for name, value in _config(location).items() if value is not None},
+        config={name: value for name, value in _config(location, bulk=bulk).items() if value is not None},
         client_options={**_TIMEOUTS, "allow_http": True} if insecure else dict(_TIMEOUTS),
-        retry_config=_RETRIES,
+        # What fails in bulk is repeated key by key.
+        retry_config={**_RETRIES, "max_retries": 1} if bulk else _RETRIES,
         **({} if credentials is None else {"credential_provider": credentials}),
     )
 
@@ -251,15 +255,14 @@ def custom_endpoint(location: Location) -> str | None:
     return location.endpoint or next(filter(None, variables), None)
 
 
-def _config(location: Location) -> dict[str, Any]:
+def _config(location: Location, *, bulk: bool) -> dict[str, Any]:
     if location.kind == "azure":
         return {"endpoint": location.endpoint, "account_name": location.account}
     if location.kind == "gcs":
         return {"base_url": location.endpoint, **dict(location.secrets)}
     return {
         "conditional_put": "etag",
-        # Every server can delete key by key; not all can delete in bulk.
-        "disable_bulk_delete": True,
+        "disable_bulk_delete": not bulk,
         "endpoint": location.endpoint,
         "region": location.region,
         "virtual_hosted_style_request": False if location.endpoint else None,
@@ -317,7 +320,9 @@ class ObjectStore(Store):
             raise InvalidInput(f"Store {location.name} has credentials in its URL and credentials=; give one of them.")
         require_extra(location.kind)
         self._location, self._credentials = location, credentials
-        self._made: tuple[int, Any] | None = None
+        self._made: dict[bool, tuple[int, Any]] = {}
+        # Whether many keys are deleted by one request; GCS has none, and not all servers of S3.
+        self._deletes_in_bulk = location.kind != "gcs"
         self._lock = threading.Lock()
 
     @property
@@ -451,9 +456,42 @@ class ObjectStore(Store):
         else:
             self._write("copy", source, lambda client: client.copy(source, target))
 
+    def copier(self, other: Store) -> Callable[[str, str], None] | None:
+        if self == other or not isinstance(other, ObjectStore):
+            return super().copier(other)
+        (bucket, here), (their_bucket, there) = self._placed(), other._placed()  # noqa: SLF001 - of this class
+        if bucket != their_bucket:
+            return None
+        whole = type(self)(*bucket)  # a client that reaches both folders
+
+        def copy(source: str, target: str) -> None:
+            for key in (source, target):
+                check_key(key)
+            whole.copy(here + source, there + target)
+
+        return copy
+
+    def _placed(self) -> tuple[tuple[Location, Credentials | None], str]:
+        """The whole bucket with the credentials, and what each key begins with inside."""
+        bucket = replace(self._location, prefix="", check_conditions=None, readonly=False)
+        return (bucket, self._credentials), f"{self._location.prefix}/".lstrip("/")
+
     def delete(self, key: str) -> None:
         with contextlib.suppress(KeyNotFound):
             self._write("delete", key, lambda client: client.delete(key))
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            check_key(key)
+        is_bulk, is_s3 = self._deletes_in_bulk and len(keys) > 1, self._location.kind == "s3"
+        if is_bulk:
+            with contextlib.suppress(Exception):
+                self._try("delete", keys[0], lambda client: client.delete([*keys]), writes=True, bulk=is_s3)
+                return
+        # After an error nothing says which keys are left, and for Azure a missing key is one. So
+        # all are deleted once more: whatever fails then names its key.
+        super().delete_many(keys)
+        self._deletes_in_bulk = self._deletes_in_bulk and not (is_bulk and is_s3)
 
     def list(self, prefix: str = "", recursive: bool = False) -> Listing:
         folder, _, stem = check_prefix(prefix).rpartition("/")
@@ -499,24 +537,27 @@ class ObjectStore(Store):
         *,
         writes: bool = False,
         mismatch: Callable[[], Exception] | None = None,
+        bulk: bool = False,
     ) -> R:
         check_not_forked(self.name)
         try:
-            return action(self._client())
+            return action(self._client(bulk=bulk))
         except BaseException as error:  # panics of obstore are no `Exception`
             failure = explained(error, Attempt(self, operation, key, self._secrets, writes, mismatch))
         # Outside of the handler: the original may contain credentials and must not be the context.
         raise failure
 
-    def _client(self) -> Any:
+    def _client(self, *, bulk: bool = False) -> Any:
         with self._lock:
-            if self._made is None or self._made[0] != os.getpid():
-                self._made = (os.getpid(), self._open())
-            return self._made[1]
+            pid, client = self._made.get(bulk, (None, None))
+            if pid != os.getpid():
+                client = self._open(bulk=bulk)
+                self._made[bulk] = (os.getpid(), client)
+            return client
 
-    def _open(self) -> Any:
+    def _open(self, *, bulk: bool) -> Any:
         try:
-            return self._connect()
+            return self._connect(bulk=bulk)
         except BaseException as error:
             if not (isinstance(error, Exception) or is_panic(error)):
                 raise
@@ -527,8 +568,8 @@ class ObjectStore(Store):
     def _secrets(self) -> tuple[str, ...]:
         return tuple(secret for _, secret in self._location.secrets)
 
-    def _connect(self) -> Any:
-        return connect(self._location, self._credentials)
+    def _connect(self, *, bulk: bool = False) -> Any:
+        return connect(self._location, self._credentials, bulk=bulk)
 
 
 class _Chunks:

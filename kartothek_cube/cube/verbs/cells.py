@@ -25,14 +25,14 @@ from kartothek_cube.core.maintenance.copy import (
     abort_pending_in,
     find_deletion,
     find_listed_deletion,
-    run_deletion,
+    run_deletions,
 )
 from kartothek_cube.core.maintenance.garbage import GarbageReport
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.tag import Tag, tag_key
 from kartothek_cube.core.rows.edits import RowsReport
 from kartothek_cube.core.rows.run import dry_report, stage_plans
-from kartothek_cube.core.runtime.executor import THREADS
+from kartothek_cube.core.runtime.executor import THREADS, map_in_threads
 from kartothek_cube.core.runtime.options import Overrides, current_options
 from kartothek_cube.core.runtime.options import options as overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -112,8 +112,7 @@ def delete_cube(
         cube, opened = cube_and_store(cube, store)
         plans = plan_cube_deletion(cube, opened, datasets)
         abort_pending_in(opened, plans)  # as long as the seed can tell
-        for uuid, plan in plans.items():
-            run_deletion(opened, uuid, plan, executor)
+        run_deletions(opened, plans, executor)
 
 
 def plan_cube_deletion(cube: Cube, store: Store, datasets: IntoDatasets = None) -> dict[str, Deletion]:
@@ -131,23 +130,26 @@ def plan_cube_deletion(cube: Cube, store: Store, datasets: IntoDatasets = None) 
         raise ReadOnlyStore(
             f"The store {store.name} cannot be written to, so cube {cube.uuid_prefix!r} cannot be deleted."
         )
-    plans: dict[str, Deletion] = {}
-    # The seed goes first: from its first file on queries fail, and without its document there is no
-    # cube. In any other order an interrupted deletion would leave a cube that answers with fewer
-    # columns.
-    for name in sorted(chosen, key=lambda i: (i != cube.seed_dataset, i)):
-        uuid = cube.ktk_dataset_uuid(name)
+
+    def plan(uuid: str) -> Deletion | None:
         try:
-            plans[uuid] = replace(find_deletion(store, uuid), garbage=())
+            return replace(find_deletion(store, uuid), garbage=())
         except DatasetNotFound:
-            continue  # another process has deleted it since the listing
+            return None  # another process has deleted it since the listing
         except CorruptDocument as error:
             text = (
                 "Dataset %r cannot be read, so everything below %r is deleted, "
                 "and files that it named elsewhere stay: %s"
             )
             _LOGGER.warning(text, uuid, f"{uuid}/", error)
-            plans[uuid] = find_listed_deletion(store, uuid)
+            return find_listed_deletion(store, uuid)
+
+    # The seed goes first: from its first file on queries fail, and without its document there is no
+    # cube. In any other order an interrupted deletion would leave a cube that answers with fewer
+    # columns.
+    uuids = [cube.ktk_dataset_uuid(name) for name in sorted(chosen, key=lambda i: (i != cube.seed_dataset, i))]
+    found = zip(uuids, map_in_threads(plan, uuids, store=store), strict=True)
+    plans = {uuid: each for uuid, each in found if each is not None}
     return {uuid: replace(plan, ledger=tuple(u for u in plan.ledger if u not in plans)) for uuid, plan in plans.items()}
 
 

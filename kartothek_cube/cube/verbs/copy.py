@@ -10,6 +10,7 @@ In order:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 
@@ -21,18 +22,18 @@ from kartothek_cube.core.maintenance.copy import (
     as_part,
     check_tags,
     copy_files,
+    finish_copies,
     is_nearly_renamed,
     joined_tags,
     prepare_copy,
     publish_copy,
-    put_tags,
     run_rename,
     withdraw_copy,
 )
 from kartothek_cube.core.metadata.commit_log import CubeCommit
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED, Snapshot
-from kartothek_cube.core.runtime.executor import THREADS
+from kartothek_cube.core.runtime.executor import THREADS, at_once, map_in_threads
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import find_snapshot, is_visible
@@ -140,9 +141,23 @@ def copy_cube(
             copy.ktk_dataset_uuid(name)  # refuses an invalid name
         target = open_instrumented(tgt_store)
         check_store_can_commit(target)
-        check_other_store(cube, source, target)
-        snapshots = _by_new_name(cube, _load_source(cube, source, datasets), renamed)
-        publish_cube_copy(copy, plan_cube_copy(copy, snapshots, source, target, overwrite=overwrite), executor)
+
+        def plan() -> dict[str, PreparedCopy] | Exception:
+            try:
+                loaded, existing = at_once(
+                    source if source.is_remote else target,
+                    lambda: _load_source(cube, source, datasets),
+                    lambda: dataset_ids(prefix, target),
+                )
+                chosen = _by_new_name(cube, loaded, renamed)
+                return plan_cube_copy(copy, chosen, source, target, overwrite=overwrite, existing=existing)
+            except Exception as error:
+                return error  # of no account if both stores are one
+
+        _, plans = at_once(target, lambda: check_other_store(cube, source, target), plan)
+        if isinstance(plans, Exception):
+            raise plans
+        publish_cube_copy(copy, plans, executor)
 
 
 # --- source and names ---------------------------------------------------------------------------
@@ -208,15 +223,21 @@ def _by_new_name(cube: Cube, chosen: Mapping[str, Snapshot], renamed: Mapping[st
 
 
 def plan_cube_copy(
-    cube: Cube, snapshots: Mapping[str, Snapshot], source: Store, target: Store, *, overwrite: bool
+    cube: Cube,
+    snapshots: Mapping[str, Snapshot],
+    source: Store,
+    target: Store,
+    *,
+    overwrite: bool,
+    existing: AbstractSet[str] | None = None,
 ) -> dict[str, PreparedCopy]:
     """Check and plan the copy of these datasets, in the order in which they become visible.
 
-    ``cube`` is the cube in the target, and the snapshots have their ids in the target. Nothing is
-    written. Errors are those of `copy_cube`.
+    ``cube`` is the cube in the target, and the snapshots have their ids in the target; those that
+    are there are ``existing``, if known. Nothing is written. Errors are those of `copy_cube`.
     """
-    existing = dataset_ids(cube.uuid_prefix, target)
-    present = sorted(existing & set(snapshots))
+    existing = dataset_ids(cube.uuid_prefix, target) if existing is None else existing
+    present = sorted(existing & snapshots.keys())
     if present and not overwrite:
         present = [i for i in present if find_snapshot(target, cube.ktk_dataset_uuid(i)) is not None]
     if present and not overwrite:
@@ -235,9 +256,12 @@ def plan_cube_copy(
         )
     # The seed comes last: without it readers find no cube, so a new one appears whole.
     order = sorted(snapshots, key=lambda i: (i == cube.seed_dataset, i))
-    copies = {
-        i: prepare_copy(source, snapshots[i], target, cube.ktk_dataset_uuid(i), overwrite=overwrite) for i in order
-    }
+
+    def prepared(name: str) -> PreparedCopy:
+        return prepare_copy(source, snapshots[name], target, cube.ktk_dataset_uuid(name), overwrite=overwrite)
+
+    far = source if source.is_remote else target
+    copies = dict(zip(order, map_in_threads(prepared, order, store=far), strict=True))
     tags = joined_tags({i: copy.plan.tags for i, copy in copies.items()})
     check_tags(target, (tag for i, copy in copies.items() if copy.replaces for tag in tags[i]))
     return {i: replace(copy, plan=replace(copy.plan, tags=tags[i])) for i, copy in copies.items()}
@@ -245,43 +269,55 @@ def plan_cube_copy(
 
 def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: Executor = THREADS) -> None:
     """Copy the files, then make all copies visible; errors as of `copy_cube`."""
-    begun: list[str] = []
+    begun, landed = list[str](), list[str]()
     target = next(iter(copies.values())).target.store if copies else None
     seed, state = copies.get(cube.seed_dataset), None
     # Without its seed there is no cube: a new one becomes visible with it.
     if target is not None and len(copies) > 1 and (seed is None or seed.replaces):
         state = find_snapshot(target, cube.ktk_dataset_uuid(cube.seed_dataset))
+
+    def publish(name: str) -> None:
+        # Noted first: a document whose put fails without an answer may have landed.
+        begun.append(name)
+        publish_copy(copies[name])
+        landed.append(name)
+
     try:
         copy_files(list(copies.values()), executor)
         if target is not None and state is not None:
             _publish_at_once(target, cube, state, copies)
+        elif any(copy.replaces for copy in copies.values()):
+            for name in copies:  # of those that replace others, as few as possible when one fails
+                publish(name)
         else:
-            for name, copy in copies.items():
-                # Noted first: a document whose put fails without an answer may have landed.
-                begun.append(name)
-                publish_copy(copy)
+            list(map_in_threads(publish, [name for name in copies if name != cube.seed_dataset], store=target))
+            list(map(publish, copies.keys() & {cube.seed_dataset}))
     except CommitOutcomeUnknown as error:
         if not begun:  # all of them at once, or none
             raise
         raise CommitOutcomeUnknown(
-            f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {begun[-1]!r}. "
-            f"Landed: {', '.join(begun[:-1]) or 'none'}. {error}"
+            f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {_stopped_at(begun, landed)!r}. "
+            f"Landed: {', '.join(landed) or 'none'}. {error}"
         ) from error
     except BaseException as error:
-        visible = _take_back(copies, begun)
+        visible = _take_back(copies, begun, landed)
         if not isinstance(error, Exception):
             raise
         if visible:
             pending = ", ".join(i for i in copies if i not in visible) or "none"
             raise CubeCommitIncomplete(
-                f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {begun[-1]!r}. "
+                f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {_stopped_at(begun, landed)!r}. "
                 f"Landed: {', '.join(visible)}. Not landed: {pending}. Reason: {error}"
             ) from error
         raise MultiTableCommitAborted(
             f"Cube {cube.uuid_prefix!r} was not copied, nothing of the copy is visible. {error}"
         ) from error
-    for store in {copy.target.store for copy in copies.values()}:
-        put_tags(store, (tag for copy in copies.values() for tag in copy.plan.tags))
+    if target is not None:
+        finish_copies(target, list(copies.values()))
+
+
+def _stopped_at(begun: Sequence[str], landed: Sequence[str]) -> str:
+    return next((name for name in begun if name not in landed), begun[-1])
 
 
 def _publish_at_once(store: Store, cube: Cube, state: Snapshot, copies: Mapping[str, PreparedCopy]) -> None:
@@ -310,9 +346,8 @@ def _publish_at_once(store: Store, cube: Cube, state: Snapshot, copies: Mapping[
         settle_committed(store, uuids)
 
 
-def _take_back(copies: Mapping[str, PreparedCopy], begun: Sequence[str]) -> list[str]:
+def _take_back(copies: Mapping[str, PreparedCopy], begun: Sequence[str], landed: Sequence[str]) -> list[str]:
     """Make the copies that may have landed invisible, the last first; the ids that stay visible."""
-    landed = begun[:-1]
     if any(copies[i].replaces for i in landed):  # a replaced dataset cannot be restored
         return [*landed]
     visible = []

@@ -20,7 +20,7 @@ from kartothek_cube.core.metadata.commit_log import Commit
 from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.tag import Tag, check_tag_name, may_be_tag
-from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.executor import at_once, map_in_threads
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.plan import check_change_type
@@ -31,13 +31,15 @@ from kartothek_cube.core.snapshots.time_travel import (
     find_tag,
     foreign_commits,
     free_place,
+    is_orphaned,
     past_commits,
     plan_tag,
     put_state,
     put_tag,
+    read_tag,
     remove_tag,
 )
-from kartothek_cube.core.stores.contract import Store, check_store_can_commit
+from kartothek_cube.core.stores.contract import Store, Version, check_store_can_commit
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.consistent_read import cube_tags, known_cube_tag, latest_state
 from kartothek_cube.cube.cube import Cube, prefix_of
@@ -45,10 +47,13 @@ from kartothek_cube.cube.execute.run import iter_changes
 from kartothek_cube.cube.members import (
     cube_and_store,
     cube_of,
+    dataset_ids,
     load_cube,
     load_members,
+    load_named,
     past_writes,
     read_members,
+    valid_members,
     write_id,
     writes_in_order,
 )
@@ -130,7 +135,11 @@ def cube_history(cube: Cube | str, store: StoreLike, *, options: Overrides | Non
     with operation("cube_history", options, cube=cube):
         opened = open_instrumented(store)
         described, members = _loaded(cube, opened)
-        walks = map_in_threads(lambda name: past_commits(opened, members[name]), list(members), store=opened)
+        walks, stored_tags = at_once(
+            opened,
+            lambda: list(map_in_threads(lambda i: past_commits(opened, members[i]), list(members), store=opened)),
+            lambda: cube_tags(opened, described.ktk_dataset_uuid(described.seed_dataset)),
+        )
         histories = dict(zip(members, walks, strict=True))
         writes = past_writes(histories, {name: s.uuid for name, s in members.items()}, described.seed_dataset)
         rows = [{name: getattr(write, name) for name in _SCHEMA.names[1:]} | {"commit": write.id} for write in writes]
@@ -139,7 +148,7 @@ def cube_history(cube: Cube | str, store: StoreLike, *, options: Overrides | Non
         frame = to_frame(pa.Table.from_pylist(rows, schema=_SCHEMA)).astype(counts)
         written_by = {commit.id: write_id(commit) for past in histories.values() for commit in past}
         tags: dict[str, list[str]] = {}
-        for tag in cube_tags(opened, described.ktk_dataset_uuid(described.seed_dataset)):
+        for tag in stored_tags:
             last = str(latest_state(tag.members).commit)
             tags.setdefault(written_by.get(last, last), []).append(tag.name)
         frame.insert(2, "datasets", [list(write.datasets) for write in writes])
@@ -337,11 +346,19 @@ def tag_cube(
         check_store_can_commit(opened)
         found = _cube(cube, opened)
         seed, tagging = found.ktk_dataset_uuid(found.seed_dataset), new_id()
-        states = {snapshot.uuid: snapshot for snapshot in load_cube(found, opened, as_of=as_of).values()}
-        # Also a dataset that the state does not have may have a tag of this name.
-        newest = {snapshot.uuid: snapshot for snapshot in load_members(found.uuid_prefix, opened).values()}
-        places = zip(newest, map_in_threads(lambda uuid: free_place(opened, uuid, checked), newest), strict=True)
-        replaced = dict(places)
+        members = None if as_of is None else load_cube(found, opened, as_of=as_of)
+        # Also a dataset that the state does not have may have a tag of this name. These come last:
+        # until the shares are put, another process may tag.
+        ids = sorted(dataset_ids(found.uuid_prefix, opened))
+        present, places = at_once(
+            opened,
+            lambda: load_named(found.uuid_prefix, opened, ids),
+            lambda: list(map_in_threads(partial(_free_place, found, opened, checked), ids, store=opened)),
+        )
+        newest = {snapshot.uuid: snapshot for snapshot in present.values()}
+        replaced = {found.ktk_dataset_uuid(i): version for i, version in zip(ids, places, strict=True)}
+        members = valid_members(found, opened, present) if members is None else members
+        states = {snapshot.uuid: snapshot for snapshot in members.values()}
         origin = None
         if isinstance(as_of, str) and may_be_tag(as_of):
             origin = known_cube_tag(found.uuid_prefix, opened, seed, as_of)
@@ -362,6 +379,10 @@ def tag_cube(
         _put_tags(opened, seed, {p.tag.state.uuid: p for p in map_in_threads(plan, states.values(), store=opened)})
 
 
+def _free_place(cube: Cube, store: Store, name: str, dataset: str) -> Version | None:
+    return free_place(store, cube.ktk_dataset_uuid(dataset), name)
+
+
 def _put_tags(store: Store, seed: str, plans: Mapping[str, PlannedTag]) -> None:
     """Put the shares, and last the object of the seed, which is the tag."""
     states = tuple(plan.tag.state for plan in plans.values())
@@ -371,8 +392,11 @@ def _put_tags(store: Store, seed: str, plans: Mapping[str, PlannedTag]) -> None:
         list(map_in_threads(partial(put_state, store), [*shares, whole], store=store))
         list(map_in_threads(partial(put_tag, store), shares, store=store))
         put_tag(store, whole)
-        list(map_in_threads(partial(check_pinned, store), [*shares, whole], store=store))
-        list(map_in_threads(partial(_check_held, store), shares, store=store))
+        at_once(
+            store,
+            lambda: list(map_in_threads(partial(check_pinned, store), [*shares, whole], store=store)),
+            lambda: list(map_in_threads(partial(_check_held, store), shares, store=store)),
+        )
     except CommitOutcomeUnknown:
         raise  # the tag may exist
     except Exception:
@@ -385,8 +409,8 @@ def _check_held(store: Store, share: PlannedTag) -> None:
     # Another tagging of the same name, or a garbage collection without grace, may have taken the
     # share while the seed did not have the tag yet.
     tag = share.tag
-    found = find_tag(store, tag.state.uuid, tag.name)
-    if found is None or found.id != tag.id:
+    found, is_lost = at_once(store, lambda: read_tag(store, tag.state.uuid, tag.name), lambda: is_orphaned(store, tag))
+    if found is None or found.tag.id != tag.id or is_lost:
         raise HistoryUnavailable(
             f"Tag {tag.name!r}: another process worked on the same name, and dataset {tag.state.uuid!r} has lost its "
             "share. There is no new tag."

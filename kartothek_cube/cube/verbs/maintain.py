@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arguments import check_flag, converter_str_set, converter_str_set_optional, join_names
 from kartothek_cube.core.commit.change import Change
-from kartothek_cube.core.commit.cube_writes import finish_pending, finish_stopped_writes
+from kartothek_cube.core.commit.cube_writes import finish_pending
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
 from kartothek_cube.core.delta.log import PublishedDelta
 from kartothek_cube.core.delta.publication import check_publishable, publish_newest
@@ -47,7 +47,7 @@ from kartothek_cube.core.maintenance.compaction_plan import (
     check_target_rows,
     has_columns,
 )
-from kartothek_cube.core.maintenance.garbage import GarbageReport, GarbageScope, sweep, tracked_keys
+from kartothek_cube.core.maintenance.garbage import GarbageReport, GarbageScope, settled_states, sweep, tracked_keys
 from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX, SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import THREADS, map_files, map_in_threads
@@ -123,8 +123,8 @@ def cleanup_cube(
 
     Notes
     -----
-    Calls of the store: one listing of the whole prefix, one of its documents, and the document of
-    each dataset; the rest is as for one dataset.
+    Calls of the store: one listing of the whole prefix, and the document of each dataset; the rest
+    is as for one dataset. Before something is removed, the documents are listed once more.
 
     Raises
     ------
@@ -160,9 +160,12 @@ def cleanup_cube(
 
         def list_unnamed() -> tuple[list[Entry], list[Snapshot]]:
             try:
-                finish_stopped_writes(opened, unfinished)
+                states = settled_states(opened, unfinished) if unfinished else None
                 unfinished.clear()
-                members = load_members(found.uuid_prefix, opened)
+                if states is None:
+                    members = load_members(found.uuid_prefix, opened)
+                else:
+                    members = {uuid.removeprefix(prefix): snapshot for uuid, snapshot in states.items()}
             except (KeyNotFound, CorruptDocument, Unsupported) as error:
                 raise CorruptDocument(
                     f"A dataset of cube {found.uuid_prefix!r} cannot be read, "

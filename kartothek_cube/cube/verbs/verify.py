@@ -409,7 +409,9 @@ def verified(cube: Cube | str, store: Store, *, deep: bool) -> Verified:
             f"{other_cubes(prefix, store)}"
         )
     phase = Phase("verify", "datasets")
-    verifications = map_in_threads(lambda name: verify(store, f"{start}{name}", deep=deep), names, phase=phase)
+    verifications = map_in_threads(
+        lambda name: verify(store, f"{start}{name}", deep=deep), names, store=store, phase=phase
+    )
     passes = dict(zip(names, verifications, strict=True))
     readable = {name: p.subject.snapshot for name, p in passes.items() if p.subject is not None}
     members = {name: snapshot for name, snapshot in readable.items() if snapshot.schemas}

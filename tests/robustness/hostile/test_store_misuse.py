@@ -291,7 +291,7 @@ class PanicException(BaseException):
 
 
 class Panicking(ObjectStore):
-    def _connect(self):
+    def _connect(self, *, bulk=False):
         class Client:
             def __getattr__(self, name):
                 def panic(*args, **kwargs):
@@ -312,7 +312,7 @@ def test_panic_of_the_client_is_an_os_error():
 
 def test_interrupt_passes():
     class Interrupted(Panicking):
-        def _connect(self):
+        def _connect(self, *, bulk=False):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -271,6 +271,7 @@ def test_stores_come_in_every_form(tmp_path):  # A01
 def test_files_are_streamed_in_blocks(store, monkeypatch):
     build(store)
     monkeypatch.setattr(copy, "_BLOCK", 100)
+    monkeypatch.setattr(copy, "_TAIL", 50)
     seen = []
 
     class Watching(StoreView):

@@ -445,6 +445,16 @@ def test_each_object_of_one_put_is_a_call(store, caplog):
     assert texts == ["put k", "put l", "put m"]
 
 
+def test_each_key_of_one_deletion_is_a_call(store, caplog):
+    caplog.set_level(logging.DEBUG, logger="kartothek_cube.store")
+    opened = open_instrumented(store)
+    with counting() as op:
+        opened.delete_many(["k", "l"])
+        opened.delete_many([])
+    assert op.counts == Counts(store_calls=2, keys_deleted=2)
+    assert [record.getMessage().split(" seconds")[0] for record in caplog.records] == ["delete k", "delete l"]
+
+
 def test_what_could_not_be_deleted_is_not_counted_as_deleted(store):
     class Failing(MemoryStore):
         def delete(self, key):
