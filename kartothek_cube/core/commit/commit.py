@@ -407,7 +407,17 @@ def commit_change(
 
 
 def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
-    """Give every commit of a group its outcome, in as many attempts as that takes."""
+    """Give every commit of a group its outcome, in as many attempts as that takes.
+
+    If the files of the first one, the leader, could not be sent, the others are left to their own
+    turns: the leader's store would raise its error again.
+    """
+    if len(group) > 1:
+        for pending in group:
+            with pending.own_errors():
+                pending.flush()
+        if group[0].outcome.done():
+            return
     first = 0 if _may_be_newest(store, group) else 1
     for attempt in count(first):
         tries = attempt - first + 1
@@ -433,8 +443,6 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
                     # garbage.
                     if newest is None or newest.document.partitions is not None:
                         change = with_fresh_copies(store, change)
-                    if len(group) > 1:
-                        pending.flush()
                     if unseen is not None:  # the document is replaced in its encoding
                         change = replace(change, msgpack=unseen.stored.key.endswith(".zstd"))
                     open_commits.append(pending if change is pending.change else replace(pending, change=change))
