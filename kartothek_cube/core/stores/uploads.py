@@ -53,6 +53,11 @@ def uploading(store: Store) -> Iterator[Store]:
         view.close()
 
 
+def without_uploads(store: Store) -> Store:
+    """The store whose `put` returns when the object is there, for what follows a commit."""
+    return InstrumentedStore(store.inner) if isinstance(store, UploadingStore) else store
+
+
 class UploadingStore(InstrumentedStore):
     """Puts in threads, as many as wait for the store in reads; `flush` waits for them.
 
