@@ -65,6 +65,7 @@ from kartothek_cube.core.snapshots.statistics import written_reference
 from kartothek_cube.core.stores.contract import Store, VersionMismatch, check_store_can_commit
 from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.errors import (
+    CommitConflict,
     CommitOutcomeUnknown,
     ForeignWriterWarning,
     KeyNotFound,
@@ -230,15 +231,24 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_queues.clear)
 
 
-def group_commit(key: Hashable, pending: PendingCommit, commit_all: Callable[[list[PendingCommit]], None]) -> Snapshot:
+def group_commit(
+    key: Hashable,
+    pending: PendingCommit,
+    commit_all: Callable[[list[PendingCommit]], None],
+    *,
+    waits: bool = True,
+) -> Snapshot:
     """Return the outcome of a commit.
 
     Either this thread becomes the leader and calls ``commit_all`` with the commits that wait, or an
-    earlier leader has committed ``pending`` already.
+    earlier leader has committed ``pending`` already. A prepared commit, which no other leader
+    takes, need not wait for its turn: `CommitLost`.
     """
     queue = _queues.join(key, pending)
     try:
-        with queue.turn:
+        if not queue.turn.acquire(blocking=waits):
+            raise CommitLost(key)
+        try:
             if not pending.outcome.done():
                 group = _queues.take(queue, pending)
                 try:
@@ -248,6 +258,8 @@ def group_commit(key: Hashable, pending: PendingCommit, commit_all: Callable[[li
                     # whether they have landed.
                     left = [p for p in group if not p.outcome.done() and p is not pending]
                     _queues.give_back(queue, left)
+        finally:
+            queue.turn.release()
     finally:
         _queues.leave(key, queue, pending)
     return pending.outcome.result()
@@ -361,13 +373,15 @@ def commit_change(
     change: Change,
     base: Snapshot | None,
     prepared: PreparedCommit | None = None,
-    retries: int | None = None,
+    *,
+    waits: bool = True,
 ) -> Snapshot:
     """Commit a change that was made for ``base``, or rebase it onto the newest state.
 
     Order of writes: for a new dataset the schema file; index files under new keys and the history
     entry; the document, by compare-and-swap; the schema file if it differs. Commits of other
-    threads that wait meanwhile share the swap.
+    threads that wait meanwhile share the swap. Unless it ``waits``, the first other writer, also in
+    this process, is a conflict.
 
     Returns
     -------
@@ -393,9 +407,14 @@ def commit_change(
         If the store cannot compare and swap.
     """
     check_store_can_commit(store)
-    retries = current_options().commit_retries if retries is None else retries
-    pending = PendingCommit(change, base, retries, prepared, store.flush)
-    landed = group_commit((store.identity, change.uuid), pending, partial(_commit_all, store))
+    pending = PendingCommit(change, base, current_options().commit_retries if waits else 0, prepared, store.flush)
+    try:
+        landed = group_commit((store.identity, change.uuid), pending, partial(_commit_all, store), waits=waits)
+    except CommitLost as error:
+        raise CommitConflict(
+            f"Dataset {change.uuid!r}: another thread of this process is writing to it. Nothing of "
+            f"{change.describe()} is visible. Repeat it."
+        ) from error
     if landed.result is not None and not landed.result.skipped:
         name_commit(change.commit if change.cube is None else change.cube.id)
     if DELTA_KEY in landed.document.metadata and not change.is_prepared:  # else nobody sees it yet
@@ -407,7 +426,17 @@ def commit_change(
 
 
 def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
-    """Give every commit of a group its outcome, in as many attempts as that takes."""
+    """Give every commit of a group its outcome, in as many attempts as that takes.
+
+    If the files of the first one, the leader, could not be sent, the others are left to their own
+    turns: the leader's store would raise its error again.
+    """
+    if len(group) > 1:
+        for pending in group:
+            with pending.own_errors():
+                pending.flush()
+        if group[0].outcome.done():
+            return
     first = 0 if _may_be_newest(store, group) else 1
     for attempt in count(first):
         tries = attempt - first + 1
@@ -433,8 +462,6 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
                     # garbage.
                     if newest is None or newest.document.partitions is not None:
                         change = with_fresh_copies(store, change)
-                    if len(group) > 1:
-                        pending.flush()
                     if unseen is not None:  # the document is replaced in its encoding
                         change = replace(change, msgpack=unseen.stored.key.endswith(".zstd"))
                     open_commits.append(pending if change is pending.change else replace(pending, change=change))

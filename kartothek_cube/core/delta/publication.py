@@ -70,6 +70,7 @@ from kartothek_cube.core.snapshots.documents import put_document
 from kartothek_cube.core.snapshots.loader import load_snapshot, remember
 from kartothek_cube.core.snapshots.statistics import load_statistics
 from kartothek_cube.core.stores.contract import Store, VersionMismatch, check_store_can_commit
+from kartothek_cube.core.stores.uploads import without_uploads
 from kartothek_cube.errors import (
     CommitConflict,
     CorruptData,
@@ -695,7 +696,8 @@ def publish_after_commit(store: Store, landed: Snapshot) -> None:
 
 def _publish_or_warn(store: Store, landed: Snapshot) -> None:
     try:
-        publish_snapshot(store, landed, trusts_cache=True)
+        # Objects of a log come in their order, and no error later than the warning.
+        publish_snapshot(without_uploads(store), landed, trusts_cache=True)
     except Exception as error:
         warn_at_end(
             PublicationWarning(

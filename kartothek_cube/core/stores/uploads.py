@@ -65,6 +65,11 @@ class Outdated(Exception):
     """What a block of `uploading` assumed is not so: everything in it has to be done again."""
 
 
+def without_uploads(store: Store) -> Store:
+    """The store whose `put` returns when the object is there, for what follows a commit."""
+    return InstrumentedStore(store.inner) if isinstance(store, UploadingStore) else store
+
+
 class UploadingStore(InstrumentedStore):
     """Puts in threads, as many as wait for the store in reads; `flush` waits for them.
 
@@ -76,7 +81,7 @@ class UploadingStore(InstrumentedStore):
         super().__init__(store.inner if isinstance(store, InstrumentedStore) else store)
         self._pool = ThreadPoolExecutor(thread_count(store), thread_name_prefix="kartothek_cube upload")
         self._budget = current_options().bytes_in_flight // _SHARE
-        self._has_room, self._bytes = Condition(), 0
+        self._has_room, self._bytes, self._is_closed = Condition(), 0, False
         self._puts: dict[str, Future[None]] = {}
         self._assumed: list[Future[bool]] = []
 
@@ -122,16 +127,22 @@ class UploadingStore(InstrumentedStore):
         return InstrumentedStore, (self.inner,)
 
     def close(self) -> None:
-        """Let no put begin any more, and wait for those that have begun."""
+        """Let no put begin any more, and wait for those that have begun.
+
+        After an interrupt another thread may be about to commit for this one. So `flush` still
+        raises what became of a put that did not succeed.
+        """
+        with self._has_room:
+            self._is_closed = True
+            self._has_room.notify_all()
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self._puts.clear()
 
     def _started(self, key: str, data: Data) -> None:
         if key in self._puts:  # its error does not count any more
             wait([self._puts[key]])
         size = memoryview(data).nbytes
         with self._has_room:
-            self._has_room.wait_for(lambda: not self._bytes or self._bytes + size <= self._budget)
+            self._has_room.wait_for(lambda: self._is_closed or not self._bytes or self._bytes + size <= self._budget)
             self._bytes += size
         if not self._puts:
             self._pool.submit(copy_context().run, self.inner.probe)

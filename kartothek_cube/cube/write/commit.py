@@ -211,13 +211,13 @@ def _marked_at_once(
 ) -> dict[str, Snapshot]:
     """Swap all datasets but the coordinator at once.
 
-    Two writers could wait for each other, so nothing is waited for: if somebody else was faster,
-    the write begins again, one dataset after the other.
+    Two writers could wait for each other, so nothing is waited for, neither in the store nor in
+    this process: if somebody else was faster, the write begins again, one dataset after the other.
     """
 
     def mark(i: str) -> Snapshot:
         try:
-            return _landed(commit_change(store, changes[i], bases.get(i), prepared[i], retries=0))
+            return _landed(commit_change(store, changes[i], bases.get(i), prepared[i], waits=False))
         except CommitConflict as error:
             raise WriteAborted(str(error)) from error
 

@@ -96,7 +96,8 @@ def write(stage: Stage, writer: int, life: int, begun: Any, stop: Any) -> None:
     begun.send(life)
     number = life * 100_000
     patience = timedelta(seconds=random.choice(PATIENCES))
-    with options(patience=patience, grace=PERIOD, retain=PERIOD, commit_retries=20, threads=2):
+    # As many threads as wait for a server, or few, which begin in another order.
+    with options(patience=patience, grace=PERIOD, retain=PERIOD, commit_retries=20, threads=random.choice([None, 2])):
         while not stop.is_set():
             number += 1
             with contextlib.suppress(CommitConflict, MultiTableCommitAborted, CommitOutcomeUnknown):

@@ -6,17 +6,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kartothek_cube.core.commit.commit import PendingCommit, _queues, commit_change, group_commit
+from kartothek_cube.core.commit.commit import CommitQueue, PendingCommit, _queues, commit_change, group_commit
 from kartothek_cube.core.metadata.history_entry import history_key
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.snapshots.time_travel import states
 from kartothek_cube.core.stores.local import MemoryStore
+from kartothek_cube.core.stores.uploads import uploading
 from kartothek_cube.errors import CommitConflict
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.caches import forget
 from tests.support.commits import UUID, labels, make_change, wait_for_waiting, write
+from tests.support.far import FarStore
 from tests.support.forks import exit_code_in_fork
 
 DOCUMENT = document_key(UUID)
@@ -268,3 +270,41 @@ def test_a_forked_child_starts_with_empty_lines():
     finish.set()
     leader.join(10)
     assert code == 0
+
+
+def uploads_together(store, views, changes, base):
+    """Commit from threads that each send their files by a view; all wait before the first swap."""
+
+    def outcome(view, change):
+        try:
+            with uploading(view) as opened:
+                opened.put(change.receipts[0].key, store.get(change.receipts[0].key))
+                return commit_change(opened, change, base)
+        except Exception as error:
+            return error
+
+    queue = _queues._queues.setdefault((store.identity, UUID), CommitQueue(members=1))
+    with ThreadPoolExecutor(len(changes)) as pool:
+        with queue.turn:
+            outcomes = [pool.submit(outcome, *pair) for pair in zip(views, changes, strict=True)]
+            wait_for_waiting(store, len(changes))
+        found = [each.result() for each in outcomes]
+    _queues.clear()
+    return found
+
+
+def test_a_file_that_could_not_be_sent_concerns_its_change_alone_whoever_leads():
+    memory = MemoryStore()
+    base = write(memory, {"x": [0]}, label="base")
+    changes = [make_change(memory, {"x": [i]}, label=f"l{i}") for i in range(4)]
+    broken = [
+        FaultyStore(
+            FarStore(memory),
+            lambda call: "before" if call.key.endswith(".parquet") and call.operation == "put" else None,
+        )
+        for _ in range(3)
+    ]
+    outcomes = uploads_together(memory, [FarStore(memory), *broken], changes, base)
+    assert [type(o) for o in outcomes[1:]] == [InjectedFault] * 3
+    assert outcomes[0].result.id == changes[0].commit
+    assert rows_of(memory) == ["base", "l0"]

@@ -38,6 +38,7 @@ from tests.caches import forget
 from tests.support.commits import make_foreign
 from tests.support.datasets import contents
 from tests.support.delta import UUID, actions, added, log_keys, stats, versions
+from tests.support.far import FarStore
 
 NOW = options(grace=timedelta(0), retain=timedelta(0))
 ROWS = pa.table({"p": ["a", "b"], "x": [1, 2], "v1": [0.5, 1.5]})
@@ -649,6 +650,16 @@ def test_reads_do_not_see_the_log(store):
     forget(store)
     assert read_table_arrow(UUID, store).equals(before)
     assert load_snapshot(store, UUID).document.user_metadata.keys() == {"creation_time"}
+
+
+def test_a_checkpoint_that_cannot_be_put_is_a_warning_and_nothing_points_to_it(store, monkeypatch):
+    monkeypatch.setattr("kartothek_cube.core.delta.publication.CHECKPOINT_EVERY", 1)
+    stored(store)
+    publish_delta(UUID, store, always=True)
+    broken = FaultyStore(FarStore(store), lambda call: "before" if "checkpoint.parquet" in call.key else None)
+    with pytest.warns(PublicationWarning, match="'uuid': the commit .* has landed"):
+        append(broken)
+    assert [key for key in log_keys(store) if "checkpoint" in key] == []
 
 
 def test_handles_publish(store):

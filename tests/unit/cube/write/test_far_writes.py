@@ -10,6 +10,8 @@ import pytest
 
 from kartothek_cube.api.cube import append_to_cube, build_cube, query_cube_arrow, remove_partitions
 from kartothek_cube.api.dataset import update_dataset_from_dataframes
+from kartothek_cube.core.commit.commit import CommitQueue, _queues
+from kartothek_cube.core.commit.cube_writes import roll_back_all
 from kartothek_cube.core.metadata.commit_log import pending_mark
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.snapshots.documents import read_document
@@ -149,3 +151,24 @@ def test_writers_in_threads_all_land_and_readers_see_whole_writes(memory):
         for each in writes:
             each.result()
     assert cells(memory) == list(range(9))
+
+
+def test_marks_that_go_at_once_wait_for_no_other_thread(memory, monkeypatch):
+    """That thread may wait for the write: it holds its turn until the marks are taken back."""
+    queue, given_up = (
+        _queues._queues.setdefault((memory.identity, "cube++e"), CommitQueue(members=1)),
+        threading.Event(),
+    )
+
+    def roll_back(*arguments):
+        roll_back_all(*arguments)
+        given_up.set()
+
+    monkeypatch.setattr("kartothek_cube.cube.write.commit.roll_back_all", roll_back)
+    with ThreadPoolExecutor(1) as pool:
+        with queue.turn:
+            write = pool.submit(append_to_cube, data(1), CUBE, FarStore(memory))
+            assert given_up.wait(60)
+        write.result()
+    _queues.clear()
+    assert cells(memory) == [0, 1]
