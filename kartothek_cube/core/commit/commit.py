@@ -21,8 +21,6 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
-import pyarrow as pa
-
 from kartothek_cube.core.commit.change import (
     UNWRITTEN,
     AppliedChange,
@@ -49,7 +47,7 @@ from kartothek_cube.core.snapshots.documents import (
     SwapResult,
     compare_and_swap,
     create_schema_file,
-    find_schema_file,
+    look_at_schema_file,
     update_schema_file,
 )
 from kartothek_cube.core.snapshots.loader import (
@@ -151,6 +149,12 @@ class PendingCommit:
     def is_retried(self) -> bool:
         """Whether an earlier leader was interrupted, who may have committed the change."""
         return self.outcome.running()
+
+    def begins_without_look(self, store: Store) -> bool:
+        """Whether the base is tried before anybody asks whether it is the newest state."""
+        if self.base is None or self.prepared is not None or self.is_retried:
+            return False
+        return swap_tells(store, self.base)
 
     @contextmanager
     def own_errors(self) -> Iterator[None]:
@@ -437,7 +441,7 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
                 pending.flush()
         if group[0].outcome.done():
             return
-    first = 0 if _may_be_newest(store, group) else 1
+    first = 0 if len(group) == 1 and group[0].begins_without_look(store) else 1
     for attempt in count(first):
         tries = attempt - first + 1
         group = [pending for pending in group if not pending.outcome.done()]
@@ -522,14 +526,6 @@ def _commit_onto(
         pending.outcome.set_result(replace(landed, result=result))
 
 
-def _may_be_newest(store: Store, group: Sequence[PendingCommit]) -> bool:
-    """Whether the base of a single commit is tried without a look; the swap tells, too."""
-    first, *others = group
-    if others or first.is_retried or first.base is None or first.prepared is not None:
-        return False
-    return swap_tells(store, first.base)
-
-
 def swap_tells(store: Store, base: Snapshot) -> bool:
     """Whether a swap onto a state is as cheap as a look whether it is the newest one."""
     is_plain = base.key == document_key(base.uuid) and base.document.partitions is not None
@@ -604,8 +600,13 @@ def _write(
         with suppress(Exception):  # the commit has landed, whatever the store answers now
             return load_snapshot(store, uuid)
         return last.snapshot(document, None)
-    updates = [partial(_update, store, uuid, table, schemas[table], seen[table]) for table in schemas]
-    at_once(store, *withdraw, *updates)
+
+    def update_schema_files() -> None:
+        each = [partial(update_schema_file, store, schema_key(uuid, t), schemas[t], seen[t]) for t in schemas]
+        with suppress(Exception):  # the commit has landed, and the next one checks these copies again
+            at_once(store, *each)
+
+    at_once(store, *withdraw, update_schema_files)
     landed = last.snapshot(document, token)
     return landed if last.change.is_prepared else remember(store, landed)
 
@@ -624,9 +625,10 @@ def _write_beside(store: Store, newest: Snapshot | None, steps: Sequence[Applied
     statistics = concat_statistics(step.statistics for step in reversed(steps))
     if len(statistics):
         tasks.append(lambda: written_reference(store, last.next.document, statistics).render())
-    look = _create_schema_file if newest is None else _look_at_schema_file
+    # A new one before the document, since kartothek cannot open a dataset without its schema files.
+    look = create_schema_file if newest is None else look_at_schema_file
     tasks += [partial(put_entry, step.entry) for step in steps]
-    tasks += [partial(look, store, uuid, *each) for each in schemas.items()]
+    tasks += [partial(look, store, schema_key(uuid, table), schema) for table, schema in schemas.items()]
     tasks.append(partial(_find_stale_twin, store, last.change, newest))
     has_many = sum(len(indices[c].keys) for c in columns) > _MANY_VALUES
     *written, twin = map_in_threads(lambda task: task(), tasks, store=store) if has_many else at_once(store, *tasks)
@@ -634,22 +636,6 @@ def _write_beside(store: Store, newest: Snapshot | None, steps: Sequence[Applied
     if len(statistics):
         document = replace(document, metadata={**document.metadata, STATISTICS_KEY: written[len(columns)]})
     return WrittenAhead(document, twin, dict(zip(schemas, written[len(written) - len(schemas) :], strict=True)))
-
-
-def _create_schema_file(store: Store, uuid: str, table: str, schema: pa.Schema) -> None:
-    # Before the document, since kartothek cannot open a dataset without its schema files.
-    create_schema_file(store, schema_key(uuid, table), schema)
-
-
-def _look_at_schema_file(store: Store, uuid: str, table: str, schema: pa.Schema) -> SchemaFile | None:
-    with suppress(Exception):  # only for other libraries: after the swap it is looked at again
-        return find_schema_file(store, schema_key(uuid, table), schema)
-    return None
-
-
-def _update(store: Store, uuid: str, table: str, schema: pa.Schema, seen: SchemaFile | None) -> None:
-    with suppress(Exception):  # the commit has landed, and the next one checks this copy again
-        update_schema_file(store, schema_key(uuid, table), schema, seen)
 
 
 def put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) -> str:

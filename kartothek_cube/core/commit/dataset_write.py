@@ -95,7 +95,11 @@ class DatasetWrite:
             )
         if not callable(metadata):
             user_metadata(metadata, uuid)
-        base = (_assumed(store, uuid) if assumes else None) or find_snapshot(store, uuid)
+        base = last_seen(store, uuid) if assumes else None
+        if base is not None and isinstance(store, UploadingStore) and swap_tells(store, base):
+            store.assume(partial(is_current, store, base))
+        else:
+            base = find_snapshot(store, uuid)
         begun = cls(store, uuid, base, metadata, merger, (), (), mode, creates, number)
         scopes = as_list(delete_scope, "delete_scope")
         # What was applied may have a scope that the dataset of today does not know.
@@ -150,14 +154,6 @@ class DatasetWrite:
             records=request.records(staged.schemas),
         )
         return commit_change(self.store, change, self.base)
-
-
-def _assumed(store: Store, uuid: str) -> Snapshot | None:
-    base = last_seen(store, uuid)
-    if base is None or not isinstance(store, UploadingStore) or not swap_tells(store, base):
-        return None
-    store.assume(partial(is_current, store, base))
-    return base
 
 
 def written(store: Store, attempt: Callable[[Store, bool], T], *, may_repeat: bool) -> T:

@@ -257,8 +257,8 @@ class SchemaFile:
     token: Version | None
 
 
-def find_schema_file(store: Store, key: str, schema: pa.Schema) -> SchemaFile:
-    """Whether kartothek's copy of a schema has all columns of another one."""
+def look_at_schema_file(store: Store, key: str, schema: pa.Schema) -> SchemaFile | None:
+    """Whether kartothek's copy of a schema has all columns of another one; None: nobody can say."""
     token = None
     try:
         data, token = store.get_versioned(key)
@@ -269,6 +269,8 @@ def find_schema_file(store: Store, key: str, schema: pa.Schema) -> SchemaFile:
             return SchemaFile(covers and plain, token)
     except (KeyNotFound, CorruptDocument, Unsupported):
         pass  # it is written, or replaced
+    except Exception:  # it is looked at again when it is updated
+        return None
     return SchemaFile(False, token)
 
 
@@ -277,8 +279,8 @@ def update_schema_file(store: Store, key: str, schema: pa.Schema, seen: SchemaFi
 
     ``seen`` is the file as it was before; who changed it since is asked again.
     """
-    found = find_schema_file(store, key, schema) if seen is None else seen
-    if found.covers:
+    found = look_at_schema_file(store, key, schema) if seen is None else seen
+    if found is None or found.covers:
         return
     try:
         store.put_if(key, common_metadata_bytes(schema), found.token)

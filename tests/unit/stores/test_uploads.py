@@ -155,7 +155,7 @@ def test_a_pickle_is_one_of_the_store_itself(tmp_path):
 def test_after_an_interrupt_flush_tells_what_was_not_put(memory):
     """Another thread, which commits for this one, may not take the files for stored."""
     store = Waiting(FarStore(memory))
-    with options(threads=1), pytest.raises(KeyboardInterrupt), uploading(store) as opened:
+    with options(threads=1), pytest.raises(KeyboardInterrupt), uploading(store) as opened:  # noqa: PT012
         opened.put_many([("a", b"1"), ("b", b"2")])
         assert store.begun.acquire(timeout=60)
         opened._puts["b"].add_done_callback(lambda _: store.may_go_on.set())
@@ -168,7 +168,7 @@ def test_after_an_interrupt_flush_tells_what_was_not_put(memory):
 def test_whoever_waits_for_room_does_not_wait_for_puts_that_never_begin(memory):
     store = Waiting(FarStore(memory))
     with ThreadPoolExecutor(2) as pool:
-        with options(threads=1, bytes_in_flight=4_000), pytest.raises(KeyboardInterrupt), uploading(store) as opened:
+        with options(threads=1, bytes_in_flight=4_000), pytest.raises(KeyboardInterrupt), uploading(store) as opened:  # noqa: PT012
             opened.put_many([("a", bytes(600)), ("b", bytes(400))])
             assert store.begun.acquire(timeout=60)
             opened._puts["b"].add_done_callback(lambda _: store.may_go_on.set())
