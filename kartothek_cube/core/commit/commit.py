@@ -352,24 +352,32 @@ class CommitLost(Exception):
     """Another commit won the compare-and-swap. This one is certainly not visible."""
 
 
-def prepare_commit(store: Store, change: Change, base: Snapshot | None, *, looks: bool = True) -> PreparedCommit | None:
+def prepare_commit(store: Store, change: Change, base: Snapshot | None) -> PreparedCommit | None:
     """Raise what `commit_change` would raise now, without writing anything.
 
-    `commit_change` takes the result, and repeats the work only if the dataset has changed since;
-    unless this ``looks``, the base counts as the newest state. None: the change is applied already.
+    `commit_change` takes the result, and repeats the work only if the dataset has changed since.
+    None: the change is applied already.
     """
-    newest = base
-    if looks and (base is None or not is_current(store, base)):
-        newest = find_snapshot(store, change.uuid)
+    newest = base if base is not None and is_current(store, base) else find_snapshot(store, change.uuid)
+    return _prepared(store, change, base, newest)
+
+
+def prepare_ahead(store: Store, change: Change, base: Snapshot | None) -> PreparedCommit | None:
+    """The same as if the base were the newest state, with the files beside the document.
+
+    They are garbage if the commit fails.
+    """
+    prepared = _prepared(store, change, base, base)
+    if prepared is None:
+        return None
+    return replace(prepared, ahead=_write_beside(store, prepared.loaded, [prepared.applied]))
+
+
+def _prepared(store: Store, change: Change, base: Snapshot | None, newest: Snapshot | None) -> PreparedCommit | None:
     if newest is not None and is_applied(change.txn, newest.document.metadata):
         return None
     loaded = _with_needed_indices(store, newest, [change])
     return PreparedCommit(change, newest, loaded, _apply(store, PendingCommit(change, base, 0), loaded))
-
-
-def write_ahead(store: Store, prepared: PreparedCommit) -> PreparedCommit:
-    """Write what a prepared commit needs beside its document. It is garbage if the commit fails."""
-    return replace(prepared, ahead=_write_beside(store, prepared.loaded, [prepared.applied]))
 
 
 def commit_change(

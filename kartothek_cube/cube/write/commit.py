@@ -17,9 +17,9 @@ from kartothek_cube.core.commit.commit import (
     PreparedCommit,
     check_staged,
     commit_change,
+    prepare_ahead,
     prepare_commit,
     swap_tells,
-    write_ahead,
 )
 from kartothek_cube.core.commit.cube_writes import WriteAborted, roll_back_all, settle, swap_or_roll_back
 from kartothek_cube.core.delta.publication import publish_after_commit
@@ -160,7 +160,9 @@ def _publish_together(
     part = part_of(uuid, uuids, newest)
     others = {i: replace(change, cube=write, part=part, time=now) for i, change in others.items()}
     if at_once:
-        prepared = _prepared_at_once(store, {**others, seed: last}, bases)
+        every = {**others, seed: last}
+        ahead = map_in_threads(lambda i: prepare_ahead(store, every[i], bases.get(i)), list(every), store=store)
+        prepared = dict(zip(every, ahead, strict=True))
     else:
         prepared |= {i: prepare_commit(store, change, bases.get(i)) for i, change in others.items()}
     landed: dict[str, Snapshot] = {}
@@ -189,18 +191,6 @@ def _publish_together(
         if DELTA_KEY in snapshot.document.metadata:
             publish_after_commit(store, snapshot)
     return complete | ({seed: seen} if seed in changes else {})
-
-
-def _prepared_at_once(
-    store: Store, changes: Mapping[str, Change], bases: Mapping[str, Snapshot]
-) -> dict[str, PreparedCommit | None]:
-    """The changes checked against the known states, with the files beside their documents."""
-
-    def prepare(i: str) -> PreparedCommit | None:
-        prepared = prepare_commit(store, changes[i], bases.get(i), looks=False)
-        return None if prepared is None else write_ahead(store, prepared)
-
-    return dict(zip(changes, map_in_threads(prepare, list(changes), store=store), strict=True))
 
 
 def _marked_at_once(
