@@ -119,9 +119,7 @@ class UploadingStore(InstrumentedStore):
             wait([self._puts[key]])
         size = memoryview(data).nbytes
         with self._has_room:
-            self._has_room.wait_for(
-                lambda: self._is_closed or not self._bytes or self._bytes + size <= self._budget
-            )
+            self._has_room.wait_for(lambda: self._is_closed or not self._bytes or self._bytes + size <= self._budget)
             self._bytes += size
         if not self._puts:
             self._pool.submit(copy_context().run, self.inner.probe)

@@ -298,7 +298,10 @@ def test_a_file_that_could_not_be_sent_concerns_its_change_alone_whoever_leads()
     base = write(memory, {"x": [0]}, label="base")
     changes = [make_change(memory, {"x": [i]}, label=f"l{i}") for i in range(4)]
     broken = [
-        FaultyStore(FarStore(memory), lambda call: "before" if call.key.endswith(".parquet") and call.operation == "put" else None)
+        FaultyStore(
+            FarStore(memory),
+            lambda call: "before" if call.key.endswith(".parquet") and call.operation == "put" else None,
+        )
         for _ in range(3)
     ]
     outcomes = uploads_together(memory, [FarStore(memory), *broken], changes, base)
