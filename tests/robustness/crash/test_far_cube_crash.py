@@ -74,7 +74,7 @@ VERBS = {
     "update": (TAGS, lambda store: update_cube(rows(1, [0, 2]), CUBE, store, C("p") == 0, list(TAGS))),
     "without rows of the seed": (
         TAGS,
-        lambda store: update_cube(rows(1, [1], "efg"), CUBE, store, C("p") == 1, list("efg")),
+        lambda store: update_cube(rows(1, [1, 3], "efg"), CUBE, store, C("p") == 1, list("efg")),
     ),
     "new datasets": (["seed", "e"], lambda store: extend_cube(rows(0, range(4), "fg"), CUBE, store)),
     "overwrite": (TAGS, lambda store: build_cube(rows(1, range(1, 6)), CUBE, store, overwrite=True)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -152,28 +153,31 @@ def test_a_pickle_is_one_of_the_store_itself(tmp_path):
     assert copy == LocalStore(tmp_path)
 
 
-def test_after_an_interrupt_flush_tells_what_was_not_put(memory):
-    """Another thread, which commits for this one, may not take the files for stored."""
-    store = Waiting(FarStore(memory))
-    with options(threads=1), pytest.raises(KeyboardInterrupt), uploading(store) as opened:  # noqa: PT012
-        opened.put_many([("a", b"1"), ("b", b"2")])
+@contextmanager
+def interrupted(store):
+    """A view whose block ends by Ctrl-C while the put of `a` goes on and that of `b` waits."""
+
+    with suppress(KeyboardInterrupt), options(threads=1, bytes_in_flight=4_000), uploading(store) as opened:
+        opened.put_many([("a", bytes(600)), ("b", bytes(400))])
         assert store.begun.acquire(timeout=60)
         opened._puts["b"].add_done_callback(lambda _: store.may_go_on.set())
+        yield opened
         raise KeyboardInterrupt
+
+
+def test_after_an_interrupt_flush_tells_what_was_not_put(memory):
+    """Another thread, which commits for this one, may not take the files for stored."""
+    with interrupted(Waiting(FarStore(memory))) as opened:
+        pass
     assert memory.keys() == ["a"]
     with pytest.raises(CancelledError):
         opened.flush()
 
 
 def test_whoever_waits_for_room_does_not_wait_for_puts_that_never_begin(memory):
-    store = Waiting(FarStore(memory))
     with ThreadPoolExecutor(2) as pool:
-        with options(threads=1, bytes_in_flight=4_000), pytest.raises(KeyboardInterrupt), uploading(store) as opened:  # noqa: PT012
-            opened.put_many([("a", bytes(600)), ("b", bytes(400))])
-            assert store.begun.acquire(timeout=60)
-            opened._puts["b"].add_done_callback(lambda _: store.may_go_on.set())
+        with interrupted(Waiting(FarStore(memory))) as opened:
             late = [pool.submit(opened.put, f"c/{i}", bytes(1_000)) for i in range(2)]
-            raise KeyboardInterrupt
         for each in late:
             with pytest.raises(RuntimeError):
                 each.result(60)

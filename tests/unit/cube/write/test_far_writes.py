@@ -155,10 +155,8 @@ def test_writers_in_threads_all_land_and_readers_see_whole_writes(memory):
 
 def test_marks_that_go_at_once_wait_for_no_other_thread(memory, monkeypatch):
     """That thread may wait for the write: it holds its turn until the marks are taken back."""
-    queue, given_up = (
-        _queues._queues.setdefault((memory.identity, "cube++e"), CommitQueue(members=1)),
-        threading.Event(),
-    )
+    queue = _queues._queues.setdefault((memory.identity, "cube++e"), CommitQueue(members=1))
+    given_up = threading.Event()
 
     def roll_back(*arguments):
         roll_back_all(*arguments)
