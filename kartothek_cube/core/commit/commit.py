@@ -56,6 +56,7 @@ from kartothek_cube.core.snapshots.loader import (
     index_bytes,
     is_current,
     load_snapshot,
+    read_entry,
     remember,
     with_indices,
 )
@@ -699,7 +700,7 @@ def swap(
         context=f"Dataset {change.uuid!r}: {change.describe()}",
     )
     if not result.applied:
-        _check_certainly_lost(change, base, replaced, result)
+        _check_certainly_lost(store, change, base, replaced, result)
         raise CommitLost(key) from result.error
     token = result.version
     if result.error is not None and result.data is not None and stored_chain(result.data, key)[-1].id != change.commit:
@@ -716,7 +717,9 @@ def swap(
     return token
 
 
-def _check_certainly_lost(change: Change, base: Snapshot | None, replaced: Hashable, result: SwapResult) -> None:
+def _check_certainly_lost(
+    store: Store, change: Change, base: Snapshot | None, replaced: Hashable, result: SwapResult
+) -> None:
     """Raise if the commit may have been applied and have left the chain since."""
     if result.data is None or result.version == replaced:
         return
@@ -728,12 +731,24 @@ def _check_certainly_lost(change: Change, base: Snapshot | None, replaced: Hasha
     # Old commits leave a full chain, and all of them leave it when one of ours follows a foreign
     # writer. A store that has refused the put leaves no doubt in the second case.
     is_full = len(chain) == LENGTH and chain[0].parent is not None
+    if is_full and _leads_to(store, change, chain[0].parent, parent):  # the base was that old
+        return
     if is_full or (parent is not None and not isinstance(result.error, VersionMismatch)):
         raise CommitOutcomeUnknown(
             f"Dataset {change.uuid!r}: the store answered {result.error!r} to {change.describe()}, and so many commits "
             f"have followed that {key!r} does not say any more what became of it. Look whether its partitions are "
             "there before writing again."
         ) from result.error
+
+
+def _leads_to(store: Store, change: Change, commit: str | None, parent: str | None) -> bool:
+    """Whether history leads from a commit back to the parent of the change, and not by the change."""
+    with suppress(Exception):
+        while commit not in (None, change.commit, parent):
+            entry = read_entry(store, change.uuid, str(commit))
+            commit = None if entry is None else entry.parent
+        return commit is not None and commit == parent
+    return False
 
 
 def _find_stale_twin(store: Store, change: Change, base: Snapshot | None) -> Hashable:

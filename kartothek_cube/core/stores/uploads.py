@@ -43,10 +43,7 @@ def uploading(store: Store) -> Iterator[Store]:
     ...     store.put("sales/table/1.parquet", b"PAR1")
     ...     store.flush()  # whatever names the file comes after this
     """
-    innermost = store
-    while isinstance(innermost, StoreView) and not isinstance(innermost, UploadingStore):
-        innermost = innermost.inner
-    if isinstance(innermost, UploadingStore) or not store.is_remote:
+    if isinstance(_uploads_of(store), UploadingStore) or not store.is_remote:
         yield store
         return
     view = UploadingStore(store)
@@ -67,7 +64,15 @@ class Outdated(Exception):
 
 def without_uploads(store: Store) -> Store:
     """The store whose `put` returns when the object is there, for what follows a commit."""
-    return InstrumentedStore(store.inner) if isinstance(store, UploadingStore) else store
+    view = _uploads_of(store)
+    return InstrumentedStore(view.inner) if isinstance(view, UploadingStore) else store
+
+
+def _uploads_of(store: Store) -> Store:
+    """The `UploadingStore` of which this one is a view, or the innermost store."""
+    while isinstance(store, StoreView) and not isinstance(store, UploadingStore):
+        store = store.inner
+    return store
 
 
 class UploadingStore(InstrumentedStore):

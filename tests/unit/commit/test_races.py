@@ -26,12 +26,14 @@ from kartothek_cube.core.metadata.commit_log import LENGTH
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
+from kartothek_cube.core.stores.contract import VersionMismatch
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.core.write.stage import Receipt
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, ForeignWriterWarning
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault
 from tests.caches import forget
 from tests.support.commits import UUID, foreign_commit, labels, make_change, write
+from tests.support.far import FarStore
 
 DOCUMENT = document_key(UUID)
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -256,13 +258,33 @@ def test_states_between_merged_commits_are_not_remembered():
     assert applied.unwritten_snapshot().token is None
 
 
-def test_an_older_commit_than_the_chain_is_rebased_all_the_same():
+@pytest.mark.parametrize("view", [CountingStore, FarStore])
+def test_an_older_commit_than_the_chain_is_rebased_all_the_same(view):
     store = MemoryStore()
     base = write(store, {"x": [-1]})
     late = make_change(store, {"x": [-2]})
     for i in range(LENGTH + 3):
         write(store, {"x": [i]})
-    commit_change(store, late, base)
+    commit_change(view(store), late, base)
+    assert len(rows(store)) == LENGTH + 5
+
+
+def test_a_lost_answer_that_left_the_chain_is_not_called_a_loss():
+    store = MemoryStore()
+    base = write(store, {"x": [-1]})
+    change = make_change(store, {"x": [-2]})
+
+    class Late(FarStore):
+        def around(self, operation, key, action):
+            result = super().around(operation, key, action)
+            if operation == "put_if" and key == DOCUMENT:
+                for i in range(LENGTH + 3):
+                    write(store, {"x": [i]})
+                raise VersionMismatch("the client repeated the put")
+            return result
+
+    with pytest.raises(CommitOutcomeUnknown, match=change.commit):
+        commit_change(Late(store), change, base)
     assert len(rows(store)) == LENGTH + 5
 
 

@@ -652,13 +652,14 @@ def test_reads_do_not_see_the_log(store):
     assert load_snapshot(store, UUID).document.user_metadata.keys() == {"creation_time"}
 
 
-def test_a_checkpoint_that_cannot_be_put_is_a_warning_and_nothing_points_to_it(store, monkeypatch):
+@pytest.mark.parametrize("verb", [append, lambda store: delete_rows(UUID, store, [[("x", "==", 1)]])])
+def test_a_checkpoint_that_cannot_be_put_is_a_warning_and_nothing_points_to_it(store, monkeypatch, verb):
     monkeypatch.setattr("kartothek_cube.core.delta.publication.CHECKPOINT_EVERY", 1)
     stored(store)
     publish_delta(UUID, store, always=True)
     broken = FaultyStore(FarStore(store), lambda call: "before" if "checkpoint.parquet" in call.key else None)
     with pytest.warns(PublicationWarning, match="'uuid': the commit .* has landed"):
-        append(broken)
+        verb(broken)
     assert [key for key in log_keys(store) if "checkpoint" in key] == []
 
 
