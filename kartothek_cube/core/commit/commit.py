@@ -603,19 +603,25 @@ def _write(
     store.flush()
     token = swap(store, last.change, newest, document, twin, unseen)
     uuid, schemas = last.change.uuid, last.next.schemas
-    withdraw = [partial(_withdraw_from_twin, store, last.change)] if newest is None else []
+    if newest is None:
+        # Who withdraws leaves the schema files to the other dataset.
+        looks = [partial(look_at_schema_file, store, schema_key(uuid, t), schema) for t, schema in schemas.items()]
+        _, *found = at_once(store, partial(_withdraw_from_twin, store, last.change), *looks)
+        seen = dict(zip(schemas, found, strict=True))
     if token is None and not last.change.is_prepared:
-        at_once(store, *withdraw)
         with suppress(Exception):  # the commit has landed, whatever the store answers now
             return load_snapshot(store, uuid)
         return last.snapshot(document, None)
 
-    def update_schema_files() -> None:
-        each = [partial(update_schema_file, store, schema_key(uuid, t), schemas[t], seen[t]) for t in schemas]
-        with suppress(Exception):  # the commit has landed, and the next one checks these copies again
-            at_once(store, *each)
+    def is_newest() -> bool:
+        return token is not None and not store.changed(last.change.key_onto(newest), token)
 
-    at_once(store, *withdraw, update_schema_files)
+    each = [
+        partial(update_schema_file, store, schema_key(uuid, table), schema, seen[table], is_newest)
+        for table, schema in schemas.items()
+    ]
+    with suppress(Exception):  # the commit has landed, and the next one checks these copies again
+        at_once(store, *each)
     landed = last.snapshot(document, token)
     return landed if last.change.is_prepared else remember(store, landed)
 
@@ -742,7 +748,7 @@ def _check_certainly_lost(
 
 
 def _leads_to(store: Store, change: Change, commit: str | None, parent: str | None) -> bool:
-    """Whether history leads from a commit back to the parent of the change, and not by the change."""
+    """Whether history leads from a commit back to the parent of a change, and not by the change."""
     with suppress(Exception):
         while commit not in (None, change.commit, parent):
             entry = read_entry(store, change.uuid, str(commit))

@@ -274,10 +274,17 @@ def look_at_schema_file(store: Store, key: str, schema: pa.Schema) -> SchemaFile
     return SchemaFile(False, token)
 
 
-def update_schema_file(store: Store, key: str, schema: pa.Schema, seen: SchemaFile | None = None) -> None:
+def update_schema_file(
+    store: Store,
+    key: str,
+    schema: pa.Schema,
+    seen: SchemaFile | None = None,
+    is_newest: Callable[[], bool] = lambda: True,
+) -> None:
     """Update kartothek's copy of the schema, which only ever changes after the document.
 
-    ``seen`` is the file as it was before; who changed it since is asked again.
+    ``seen`` is the file as it was before; who changed it since is asked again. Then the schema of
+    the newest state rules, and whoever has written that state sees to it.
     """
     found = look_at_schema_file(store, key, schema) if seen is None else seen
     if found is None or found.covers:
@@ -286,7 +293,7 @@ def update_schema_file(store: Store, key: str, schema: pa.Schema, seen: SchemaFi
         store.put_if(key, common_metadata_bytes(schema), found.token)
     except VersionMismatch:
         # Another commit has just written it. The next commit checks again.
-        if seen is not None:
+        if seen is not None and is_newest():
             update_schema_file(store, key, schema)
 
 

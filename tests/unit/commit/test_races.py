@@ -23,7 +23,8 @@ from kartothek_cube.core.dataset.write import (
 )
 from kartothek_cube.core.metadata import commit_log
 from kartothek_cube.core.metadata.commit_log import LENGTH
-from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE, document_key, schema_key
+from kartothek_cube.core.metadata.snapshot import parse_common_metadata
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
 from kartothek_cube.core.stores.contract import VersionMismatch
@@ -288,6 +289,26 @@ def test_a_lost_answer_that_left_the_chain_is_not_called_a_loss():
     assert len(rows(store)) == LENGTH + 5
 
 
+@pytest.mark.parametrize("view", [CountingStore, FarStore])
+def test_the_schema_file_of_a_later_commit_stays(view):
+    store, key = MemoryStore(), schema_key(UUID, SINGLE_TABLE)
+    base = write(store, {"x": [1]})
+    change = make_change(store, {"x": [2], "v1": [1]}, add_columns=True)
+    last = {"x": [3], "v1": [1], "v2": [1]}
+
+    class Meanwhile(view):
+        acts = True
+
+        def around(self, operation, at, action):
+            if self.acts and (operation, at) == ("put_if", key):
+                self.acts = False
+                write(store, last, add_columns=True)
+            return super().around(operation, at, action)
+
+    commit_change(Meanwhile(store), change, base)
+    assert sorted(parse_common_metadata(store.get(key), key).names) == sorted(last)
+
+
 # --- who else looks -------------------------------------------------------------------------------
 
 
@@ -300,6 +321,28 @@ def test_the_twin_of_a_creator_in_the_same_swap_is_one_dataset():
     assert [store.contains(document_key(UUID, msgpack=m)) for m in (False, True)] == [False, True]
     forget(store)
     assert rows(store) == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("view", [CountingStore, FarStore])
+def test_who_withdraws_from_a_twin_leaves_its_schema_file(view):
+    store, key, put = MemoryStore(), schema_key(UUID, SINGLE_TABLE), threading.Event()
+
+    class Meanwhile(view):
+        twin = None
+
+        def around(self, operation, at, action):
+            if operation == "put_if" and at == DOCUMENT and self.twin is None:
+                self.twin = write(store, {"x": [1], "v2": [1]}, msgpack=True)
+            elif operation == "put_if" and at == key and self.twin is not None:
+                put.set()
+            elif operation == "contains" and self.twin is not None:
+                put.wait(0.1)  # a put beside this look would come now
+            return super().around(operation, at, action)
+
+    with pytest.raises(CommitConflict):
+        commit_change(Meanwhile(store), make_change(store, {"x": [2], "v1": [1]}), None)
+    assert not put.is_set()
+    assert parse_common_metadata(store.get(key), key).names == ["v2", "x"]
 
 
 def test_an_entry_of_a_merged_swap_leads_back_through_it():
