@@ -73,6 +73,8 @@ from kartothek_cube.errors import (
 
 R = TypeVar("R")
 
+# So many bytes of data files are sent beside the other files of a commit.
+_SENT_IN_TURN = 2**20
 # Indices of fewer values are encoded faster than threads start.
 _MANY_VALUES = 100_000
 # Commits of one swap: few enough that the chain still names all of them after the swap of another
@@ -420,6 +422,7 @@ def commit_change(
         If the store cannot compare and swap.
     """
     check_store_can_commit(store)
+    store.flush(leaving=_SENT_IN_TURN)  # others wait for their turn meanwhile
     pending = PendingCommit(change, base, current_options().commit_retries if waits else 0, prepared, store.flush)
     try:
         landed = group_commit((store.identity, change.uuid), pending, partial(_commit_all, store), waits=waits)

@@ -273,8 +273,8 @@ class Store(ABC):
         for key, data in objects:
             self.put(key, data)
 
-    def flush(self) -> None:
-        """Wait until everything that was put is there; here it is. Views may put in threads."""
+    def flush(self, leaving: int = 0) -> None:
+        """Wait until what was put is there, but for so many bytes; here it is, but views may wait."""
         return
 
     def probe(self) -> None:
@@ -446,8 +446,8 @@ class StoreView(Store):
     def put(self, key: str, data: Data) -> None:
         self.around("put", key, lambda: self.inner.put(key, data))
 
-    def flush(self) -> None:
-        self.inner.flush()
+    def flush(self, leaving: int = 0) -> None:
+        self.inner.flush(leaving)
 
     def probe(self) -> None:
         self.inner.probe()

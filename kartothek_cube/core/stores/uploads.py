@@ -122,7 +122,11 @@ class UploadingStore(InstrumentedStore):
         """Whether the answer to an assumption is that it is not so."""
         return any(each.exception() is None and not each.result() for each in self._assumed)
 
-    def flush(self) -> None:
+    def flush(self, leaving: int = 0) -> None:
+        if leaving:  # errors are raised by whoever needs all of it
+            with self._has_room:
+                self._has_room.wait_for(lambda: self._is_closed or self._bytes <= leaving)
+            return
         for key in list(self._puts):
             self._wait_for(key)
         if not all(each.result() for each in self._assumed):

@@ -182,3 +182,23 @@ def test_whoever_waits_for_room_does_not_wait_for_puts_that_never_begin(memory):
             with pytest.raises(RuntimeError):
                 each.result(60)
     assert memory.keys() == ["a"]
+
+
+def test_little_may_be_left_on_its_way(memory):
+    class First(CountingStore):
+        """Only the small file waits."""
+
+        may_go_on = threading.Event()
+
+        def around(self, operation, key, action):
+            assert key != "small" or self.may_go_on.wait(60)
+            return super().around(operation, key, action)
+
+    store = First(FarStore(memory))
+    with uploading(store) as opened:
+        opened.put_many([("small", bytes(10)), ("large", bytes(1_000))])
+        opened.flush(leaving=100)
+        assert memory.keys() == ["large"]
+        store.may_go_on.set()
+        opened.flush()
+        assert memory.keys() == ["large", "small"]
