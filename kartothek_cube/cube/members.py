@@ -132,12 +132,13 @@ def _loaded(
     for name, outcome in sorted(outcomes.items()):
         if isinstance(outcome, Snapshot):
             found[name] = outcome
+        elif isinstance(outcome, DatasetNotFound):
+            pass  # deleted since the listing, or the write that makes it has not committed
         elif isinstance(outcome, KeyNotFound) and skip_broken:
             uuid = f"{uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{name}"
             _LOGGER.warning('Ignore dataset "%s" because it is incomplete: %s', uuid, outcome)
-        elif not isinstance(outcome, DatasetNotFound):
+        else:
             raise outcome
-        # else deleted since the listing, or the write that makes it has not committed
     return found
 
 
