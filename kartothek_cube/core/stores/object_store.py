@@ -463,8 +463,8 @@ class ObjectStore(Store):
         (bucket, here), (their_bucket, there) = self._placed(), other._placed()  # noqa: SLF001 - of this class
         if bucket != their_bucket:
             return None
-        with self._lock:  # one client that reaches both folders, not one for each file
-            whole = self._whole = self._whole or type(self)(*bucket)
+        # One client that reaches both folders, not one for each file.
+        whole = self._whole = self._whole or type(self)(*bucket)
 
         def copy(source: str, target: str) -> None:
             for key in (source, target):
