@@ -132,7 +132,7 @@ def _loaded(
     for name, outcome in sorted(outcomes.items()):
         if isinstance(outcome, Snapshot):
             found[name] = outcome
-        elif isinstance(outcome, KeyNotFound) and skip_broken:
+        elif isinstance(outcome, KeyNotFound) and skip_broken and not isinstance(outcome, DatasetNotFound):
             uuid = f"{uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{name}"
             _LOGGER.warning('Ignore dataset "%s" because it is incomplete: %s', uuid, outcome)
         elif not isinstance(outcome, DatasetNotFound):

@@ -250,6 +250,16 @@ def test_copies_inside_a_bucket_stay_on_the_server(remote, s3):
     assert s3.copier(with_other_rights) is None
 
 
+def test_one_client_copies_all_files_inside_a_bucket(remote, s3, monkeypatch):
+    inside = open_store(f"s3://{s3._location.bucket}", endpoint=remote.endpoint, credentials=credentials)
+    s3.put(FILE, b"1")
+    made, connect = [], object_store.connect
+    monkeypatch.setattr(object_store, "connect", lambda *args, **more: made.append(args) or connect(*args, **more))
+    for key in ("a", "b"):
+        s3.copier(inside)(FILE, key)
+    assert len(made) == 1
+
+
 def test_a_cube_is_copied_inside_a_bucket_by_the_server_and_else_through_this_process(remote, s3):
     cube, rows = Cube(["x"], ["p"], "cube"), pa.table({"x": range(4), "p": range(4)})
     build_cube(rows, cube, s3)

@@ -483,8 +483,8 @@ def run_deletions(store: Store, plans: Mapping[str, Deletion], executor: Executo
     settle_committed(store, [uuid for plan in plans.values() for uuid in plan.ledger])
     now, prefixes = datetime.now(UTC), [start for uuid in plans for start in (f"{uuid}/", f"{uuid}.")]
     first, *phases = phases_of_all(list(plans.values()))
-    temporary, _ = at_once(
-        store, lambda: temporary_files(store, prefixes, now), lambda: delete_files(store, first, executor)
+    _, temporary = at_once(
+        store, lambda: delete_files(store, first, executor), lambda: temporary_files(store, prefixes, now)
     )
     remove_temporary_files(store, temporary, now)
     for phase in phases:
@@ -827,7 +827,8 @@ def _copy_file(file: tuple[Store, str, Store, str, str]) -> None:
 
 def _transfer(source: Store, key: str, target: Store, new_key: str) -> int:
     """Copy a file and return the bytes that passed through this process."""
-    copy = source.copier(target)
+    # The source may be a read-only view of the target's objects.
+    copy = target.copy if source == target else source.copier(target)
     if copy is not None:
         # Servers refuse to copy what is very large, or may not be read by the writer.
         with suppress(OSError) if source != target else nullcontext():

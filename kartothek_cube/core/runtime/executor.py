@@ -168,7 +168,8 @@ def at_once(store: MaybeRemote, /, *calls: Callable[[], Any]) -> tuple[Any, ...]
     """The results of a few calls that do not depend on each other.
 
     They wait for a remote store side by side; for a local one, threads would cost more. Each may
-    use as many threads as the caller.
+    use as many threads as the caller. The first call is made in the calling thread, and of a remote
+    store it alone reports progress. If it fails, its error is raised, else the first of the others.
 
     Examples
     --------
@@ -176,15 +177,19 @@ def at_once(store: MaybeRemote, /, *calls: Callable[[], Any]) -> tuple[Any, ...]
     >>> at_once(open_store("hmemory://"), lambda: "seed", lambda: 2)
     ('seed', 2)
     """
-    if not store.is_remote:
+    share, threads = _SHARE.get(), thread_count(store)
+    available = threads if share is None else min(threads, share)
+    if not store.is_remote or len(calls) < 2 or available == 1:
         return tuple([call() for call in calls])
-    share = _SHARE.get()
-
-    def run(call: Callable[[], Any]) -> Any:
-        _SHARE.set(share)  # in the context of this task
-        return call()
-
-    return tuple(map_in_threads(run, calls, store=store))
+    first, *others = calls
+    context = copy_context()
+    context.run(_SHARE.set, available)  # which also keeps progress to this thread
+    pool = ThreadPoolExecutor(min(len(others), available - 1), thread_name_prefix="kartothek_cube")
+    try:
+        waiting = [pool.submit(context.copy().run, call) for call in others]
+        return (first(), *(future.result() for future in waiting))
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 class SizeEstimate:

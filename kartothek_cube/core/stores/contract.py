@@ -254,7 +254,8 @@ class Store(ABC):
 
     def tail(self, key: str, n: int) -> tuple[Buffer, int]:
         """Return the last ``n`` bytes (all, if there are fewer) and the size of the object."""
-        data = memoryview(self.get(key))
+        data = self.get(key)
+        # A copy, since a view would keep all of the object in memory.
         return data[max(0, len(data) - n) :], len(data)
 
     def ranges(self, key: str, spans: Sequence[Span]) -> Buffers:

@@ -321,6 +321,7 @@ class ObjectStore(Store):
         require_extra(location.kind)
         self._location, self._credentials = location, credentials
         self._made: dict[bool, tuple[int, Any]] = {}
+        self._whole: ObjectStore | None = None
         # Whether many keys are deleted by one request; GCS has none, and not all servers of S3.
         self._deletes_in_bulk = location.kind != "gcs"
         self._lock = threading.Lock()
@@ -462,7 +463,8 @@ class ObjectStore(Store):
         (bucket, here), (their_bucket, there) = self._placed(), other._placed()  # noqa: SLF001 - of this class
         if bucket != their_bucket:
             return None
-        whole = type(self)(*bucket)  # a client that reaches both folders
+        # One client that reaches both folders, not one for each file.
+        whole = self._whole = self._whole or type(self)(*bucket)
 
         def copy(source: str, target: str) -> None:
             for key in (source, target):

@@ -269,7 +269,7 @@ def plan_cube_copy(
 
 def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: Executor = THREADS) -> None:
     """Copy the files, then make all copies visible; errors as of `copy_cube`."""
-    begun, landed = list[str](), list[str]()
+    begun, landed, failures = list[str](), list[str](), dict[str, BaseException]()
     target = next(iter(copies.values())).target.store if copies else None
     seed, state = copies.get(cube.seed_dataset), None
     # Without its seed there is no cube: a new one becomes visible with it.
@@ -279,7 +279,11 @@ def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: 
     def publish(name: str) -> None:
         # Noted first: a document whose put fails without an answer may have landed.
         begun.append(name)
-        publish_copy(copies[name])
+        try:
+            publish_copy(copies[name])
+        except BaseException as error:
+            failures[name] = error
+            raise
         landed.append(name)
 
     try:
@@ -292,21 +296,24 @@ def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: 
         else:
             list(map_in_threads(publish, [name for name in copies if name != cube.seed_dataset], store=target))
             list(map(publish, copies.keys() & {cube.seed_dataset}))
-    except CommitOutcomeUnknown as error:
-        if not begun:  # all of them at once, or none
-            raise
-        raise CommitOutcomeUnknown(
-            f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {_stopped_at(begun, landed)!r}. "
-            f"Landed: {', '.join(landed) or 'none'}. {error}"
-        ) from error
     except BaseException as error:
+        # Another dataset may have failed first.
+        unknown = {i: each for i, each in failures.items() if isinstance(each, CommitOutcomeUnknown)}
+        for name, cause in unknown.items() if isinstance(error, Exception) else ():
+            raise CommitOutcomeUnknown(
+                f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {name!r}. "
+                f"Landed: {', '.join(landed) or 'none'}. {cause}"
+            ) from cause
+        if isinstance(error, CommitOutcomeUnknown):  # all of them at once, or none
+            raise
         visible = _take_back(copies, begun, landed)
         if not isinstance(error, Exception):
             raise
         if visible:
             pending = ", ".join(i for i in copies if i not in visible) or "none"
+            stopped_at = next((i for i in failures if failures[i] is error), begun[-1])
             raise CubeCommitIncomplete(
-                f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {_stopped_at(begun, landed)!r}. "
+                f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {stopped_at!r}. "
                 f"Landed: {', '.join(visible)}. Not landed: {pending}. Reason: {error}"
             ) from error
         raise MultiTableCommitAborted(
@@ -314,10 +321,6 @@ def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: 
         ) from error
     if target is not None:
         finish_copies(target, list(copies.values()))
-
-
-def _stopped_at(begun: Sequence[str], landed: Sequence[str]) -> str:
-    return next((name for name in begun if name not in landed), begun[-1])
 
 
 def _publish_at_once(store: Store, cube: Cube, state: Snapshot, copies: Mapping[str, PreparedCopy]) -> None:

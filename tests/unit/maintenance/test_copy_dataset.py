@@ -651,3 +651,9 @@ def test_a_rename_that_crashed_leaves_the_rows_under_one_name_at_least(fault):
 
 def readable(store, uuid, expected):
     return store.contains(document_key(uuid)) and rows(store, uuid) == expected
+
+
+def test_a_read_only_view_of_the_target_is_a_source(store):
+    build(store)
+    copy_dataset(UUID, ReadOnlyView(store), NEW, store)
+    assert read_table(NEW, store).equals(read_table(UUID, store))

@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 import termios
+import threading
 import types
 from datetime import timedelta
 from itertools import pairwise
@@ -46,10 +47,13 @@ from kartothek_cube.api.dataset import (
     stream_table,
     undo,
     update_dataset_from_dataframes,
+    verify_dataset,
 )
 from kartothek_cube.core.runtime.options import Bar, Phase, with_progress
 from kartothek_cube.core.runtime.telemetry import operation, progress_reporter
+from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidType, KeyNotFound, MissingExtra
+from tests.support.far import FarStore
 
 CUBE = Cube(["x"], ["p"], "cube")
 ROWS = pa.table({"x": [1, 2, 3], "p": [0, 1, 2], "i1": [1, 1, 2]})
@@ -365,3 +369,21 @@ def test_a_notebook_gets_a_bar_although_its_stderr_is_no_terminal(monkeypatch, m
     monkeypatch.setattr(OfAuto, "update", lambda self, n: made.append(self.disable))
     Bar()(Progress("build_cube", "cube", "write", "files", 0, 2))
     assert made == [disabled]
+
+
+def test_of_a_far_store_the_function_runs_in_the_calling_thread():
+    store, backup = FarStore(MemoryStore()), FarStore(MemoryStore())
+    build_cube(ROWS, CUBE, store)
+    threads, phases = set(), []
+
+    def note(event):
+        threads.add(threading.current_thread())
+        phases.append((event.verb, event.phase))
+
+    with options(progress=note):
+        copy_cube(CUBE, store, backup)
+        verify_cube(CUBE, backup)
+        verify_dataset("cube++seed", backup)
+        delete_cube(CUBE, backup)
+    assert threads == {threading.current_thread()}
+    assert {("copy_cube", "copy"), ("verify_dataset", "verify"), ("delete_cube", "delete")} <= {*phases}

@@ -80,3 +80,10 @@ def test_another_process_begins_anew(tmp_path):
     other = pickle.loads(pickle.dumps(files))
     assert other == files
     assert other.tail("a", 1) == (b"1", 1)
+
+
+def test_the_rest_of_a_file_is_not_kept():
+    store = MemoryStore()  # has no `tail` of its own
+    store.put("a", b"0123456789")
+    end, size = KeptFiles(store).tail("a", 4)
+    assert (len(memoryview(end).obj), size) == (4, 10)

@@ -39,7 +39,7 @@ from kartothek_cube.api.discover import (
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import parse_document, render_document
 from kartothek_cube.core.stores.local import MemoryStore
-from kartothek_cube.cube.members import cube_of, dataset_ids, list_cube_prefixes, load_cube, load_members
+from kartothek_cube.cube.members import cube_of, dataset_ids, list_cube_prefixes, load_cube, load_members, load_named
 from kartothek_cube.errors import AlreadyExists, CorruptDocument, InvalidInput, InvalidType, KeyNotFound, Unsupported
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, refused, table
 
@@ -133,6 +133,12 @@ def test_a_dataset_without_schema_is_an_error_and_skipped_only_on_demand(store, 
         assert list(load_members("cube", store, skip_broken=True)) == ["seed"]
     assert 'Ignore dataset "cube++e"' in "\n".join(caplog.messages)
     assert len(answers(store, datasets="seed")) == 4
+
+
+def test_a_dataset_that_is_gone_is_not_incomplete(store, caplog):
+    with caplog.at_level(logging.WARNING):
+        assert list(load_named("cube", store, ["gone", "seed"], skip_broken=True)) == ["seed"]
+    assert not caplog.messages
 
 
 def test_our_own_document_needs_no_schema_file(store):  # cube 219

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 
+import pyarrow as pa
 import pytest
 
 from kartothek_cube import options
@@ -37,6 +39,7 @@ from kartothek_cube.errors import (
 )
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, refused, table
+from tests.support.far import FarStore
 from tests.support.thoroughness import crash_points
 
 OTHER = table(x=[1], y=["z"], p=[5], i1=[1], v1=[1.0])
@@ -590,3 +593,30 @@ def test_after_a_crash_the_copy_is_there_or_not_and_can_be_repeated(source, over
         assert state(target) == whole
     assert all(rows in steps for rows in found)
     assert (found[0], found[-1]) == (old, whole)
+
+
+def test_of_two_failures_the_unknown_outcome_is_told():
+    unanswered = threading.Event()
+
+    class Silent(FarStore):
+        """One document has been created meanwhile; the put of another one has no answer."""
+
+        def put_if(self, key, data, version):
+            if key == "cube++a.by-dataset-metadata.json":
+                unanswered.wait(10)
+                raise self.mismatch(key, version)
+            if key == "cube++b.by-dataset-metadata.json":
+                unanswered.set()
+                raise OSError("no answer")
+            return super().put_if(key, data, version)
+
+        def get_versioned(self, key):
+            if key == "cube++b.by-dataset-metadata.json" and unanswered.is_set():
+                raise OSError("no answer")
+            return super().get_versioned(key)
+
+    cube, source, rows = Cube(["x"], ["p"], "cube"), MemoryStore(), pa.table({"x": [1], "p": [1]})
+    others = {name: rows.append_column(name, pa.array([1])) for name in ("a", "b")}
+    build_cube({"seed": rows, **others}, cube, source)
+    with pytest.raises(CommitOutcomeUnknown, match="stopped at dataset 'b'"):
+        copy_cube(cube, source, Silent(MemoryStore()))
