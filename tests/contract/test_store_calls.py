@@ -238,7 +238,10 @@ def table_of(cases: list[Case], known: dict[str, list[int]]) -> str:
 
 def test_the_page_has_the_numbers_of_the_cases():
     if os.environ.get("REGENERATE"):
-        found = {case.name: [rounds(case, warm=warm) for warm in (False, True)] for case in CASES}
+        found: dict[str, list[int]] = {}
+        for case in CASES:  # datasets and cubes may have a verb of one name
+            each = [rounds(case, warm=warm) for warm in (False, True)]
+            found[case.name] = list(map(max, each, found.get(case.name, each)))
         lines = (f"{json.dumps(name)}: {json.dumps(each)}" for name, each in found.items())
         ROUNDS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     known, text = known_rounds(), PAGE.read_text(encoding="utf-8")

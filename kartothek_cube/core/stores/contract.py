@@ -275,7 +275,7 @@ class Store(ABC):
             self.put(key, data)
 
     def flush(self, leaving: int = 0) -> None:
-        """Wait until what was put is there, but for so many bytes; here it is, but views may wait."""
+        """Wait until all that was put is there, but for so many bytes. Only views put later."""
         return
 
     def probe(self) -> None:
