@@ -119,8 +119,8 @@ class UploadingStore(InstrumentedStore):
         self._assumed.append(self._pool.submit(copy_context().run, holds))
 
     def is_outdated(self) -> bool:
-        """Whether the answer to an assumption is that it is not so."""
-        return any(each.exception() is None and not each.result() for each in self._assumed)
+        """Whether the answer to an assumption is that it is not so; its error, if there is none."""
+        return not all(each.result() for each in self._assumed)
 
     def flush(self, leaving: int = 0) -> None:
         if leaving:  # errors are raised by whoever needs all of it
@@ -129,7 +129,7 @@ class UploadingStore(InstrumentedStore):
             return
         for key in list(self._puts):
             self._wait_for(key)
-        if not all(each.result() for each in self._assumed):
+        if self.is_outdated():
             raise Outdated
 
     def __reduce__(self) -> tuple[type[InstrumentedStore], tuple[Store]]:

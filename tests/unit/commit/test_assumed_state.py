@@ -16,7 +16,7 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.core.stores.local import MemoryStore
 from kartothek_cube.errors import InvalidInput
-from kartothek_cube.testing.stores import RoundsStore
+from kartothek_cube.testing.stores import FaultyStore, InjectedFault, RoundsStore
 from tests.caches import forget
 from tests.support.far import FarStore
 
@@ -127,3 +127,11 @@ def test_callables_are_called_once(memory, elsewhere):
     update_dataset_from_dataframes([frame], FarStore(memory), UUID, metadata=lambda: called.append(0) or {})
     assert called.count(0) == 1
     assert stored(memory) == [0, 1, 1, 2]
+
+
+def test_an_old_state_says_nothing_if_nobody_knows_the_newest_one(memory, elsewhere):
+    other = pa.table({"y": ["text"]})
+    elsewhere(lambda: store_dataframes_as_dataset(memory, UUID, [other], overwrite=True))
+    store = FaultyStore(FarStore(memory), lambda call: "before" if call.operation == "changed" else None)
+    with pytest.raises(InjectedFault, match="changed"):
+        update_dataset_from_dataframes([other], store, UUID)
