@@ -95,9 +95,10 @@ def load_members(
     as in kartothek; without, the error says which dataset is broken and why.
     """
     names = converter_str_set_optional(only)
-    # Documents that this process knows need not wait for the listing: it only says which count.
-    start = uuid_prefix + KTK_CUBE_UUID_SEPERATOR
-    known = sorted(uuid.removeprefix(start) for uuid in remembered(store) if uuid.startswith(start))
+    # In a far store, documents that this process knows need not wait for the listing: it only says
+    # which count.
+    start, seen = uuid_prefix + KTK_CUBE_UUID_SEPERATOR, remembered(store) if store.is_remote else []
+    known = sorted(uuid.removeprefix(start) for uuid in seen if uuid.startswith(start))
     guess = [i for i in known if (names is None or i in names) and not i.startswith("+")]
     loads = [partial(_load, uuid_prefix, store, i) for i in guess]
     tasks: list[Callable[[], Any]] = [partial(dataset_ids, uuid_prefix, store), *loads]

@@ -223,7 +223,7 @@ class World:
 
     # --- what the queue tells
 
-    def group_commit(self, key: Any, pending: PendingCommit, work: Any) -> Any:
+    def group_commit(self, key: Any, pending: PendingCommit, work: Any, *, waits: bool) -> Any:
         actor = self.scheduler.actor
         assert actor is not None
         order = self._order[actor.name]
@@ -232,7 +232,7 @@ class World:
         self.orders[pending.change.commit] = order
         self._committing += 1
         try:
-            return _GROUP_COMMIT(key, pending, work)
+            return _GROUP_COMMIT(key, pending, work, waits=waits)
         except CommitConflict:
             if order.edit is not None:
                 # The rows may be found again, in another change or none.

@@ -150,14 +150,17 @@ class Turn:
         self.owner: Actor | None = None
         self._depth = 0
 
-    def __enter__(self) -> None:
+    def acquire(self, *, blocking: bool) -> bool:
         me = self._scheduler.actor
         while self.owner not in (None, me):
+            if not blocking:
+                return False
             self._scheduler.pause(self)
         self.owner = me
         self._depth += 1
+        return True
 
-    def __exit__(self, *exception: object) -> None:
+    def release(self) -> None:
         self._depth -= 1
         if not self._depth:
             self.owner = None

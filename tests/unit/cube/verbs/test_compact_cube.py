@@ -478,7 +478,8 @@ def test_a_crash_at_any_call_changes_no_answer():
             compact_cube(CUBE, ColdStore(faulty), options=options(threads=1))
         assert answers(ColdStore(store)) == expected
         states.add((len(files(ColdStore(store))), len(files(ColdStore(store), "e"))))
-    assert states == {(4, 2), (4, 1), (2, 1)}
+    # The commit of the seed is the last call.
+    assert states == {(4, 2), (4, 1)}
 
 
 class Interrupted(StoreView):
