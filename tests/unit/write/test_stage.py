@@ -41,10 +41,15 @@ def tasks(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize(("store", "expected"), [(MemoryStore(), [20] * 2), (Remote(), [1] * 40)])
-def test_small_files_of_a_store_that_is_near_share_a_task(tasks, store, expected):
+@pytest.mark.parametrize(
+    ("store", "fresh", "expected"),
+    # Whether a user's label is taken is asked of a far store file by file.
+    [(MemoryStore(), True, [20] * 2), (Remote(), True, [20] * 2), (Remote(), False, [1] * 40)],
+)
+def test_small_files_share_a_task(tasks, store, fresh, expected):
+    request = replace(REQUEST, fresh=fresh)
     with options(threads=1):
-        receipts = stage_parts(store, REQUEST, split_rows(TABLE, ["p"], "base", "uuid"), TABLE.schema)
+        receipts = stage_parts(store, request, split_rows(TABLE, ["p"], "base", "uuid"), TABLE.schema)
     assert tasks == expected
     assert [(r.label, r.values, r.rows, r.low, r.high) for r in receipts] == [
         (f"p={i}/base", {"p": i}, 1, (i,), (i,)) for i in range(40)
