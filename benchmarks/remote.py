@@ -138,6 +138,12 @@ def read_files(files: pa_fs.S3FileSystem, paths: Sequence[str], threads: int) ->
 PART = "WEEK"
 
 
+def options_of(endpoint: str) -> dict[str, str]:
+    """The stand-in as an object store of Rust is told of it."""
+    credentials = {"aws_access_key_id": KEY, "aws_secret_access_key": KEY, "aws_region": REGION}
+    return {**credentials, "aws_endpoint": endpoint, "aws_allow_http": "true", "allow_http": "true"}
+
+
 @dataclass(frozen=True)
 class Ours:
     """A dataset in the stand-in."""
@@ -167,8 +173,7 @@ class Delta:
 
     @property
     def _options(self) -> dict[str, str]:
-        credentials = {"aws_access_key_id": KEY, "aws_secret_access_key": KEY, "aws_region": REGION}
-        return {**credentials, "aws_endpoint": self.endpoint, "aws_allow_http": "true", "conditional_put": "etag"}
+        return {**options_of(self.endpoint), "conditional_put": "etag"}
 
     def build(self, name: str, rows: pa.Table) -> None:
         from deltalake import write_deltalake  # nobody has to have it
@@ -198,8 +203,7 @@ class Lance:
 
     @property
     def _options(self) -> dict[str, str]:
-        credentials = {"aws_access_key_id": KEY, "aws_secret_access_key": KEY, "aws_region": REGION}
-        return {**credentials, "aws_endpoint": self.endpoint, "allow_http": "true"}
+        return options_of(self.endpoint)
 
     def build(self, name: str, rows: pa.Table) -> None:
         import lance  # nobody has to have it

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from kartothek_cube.core.commit.change import (
     UNWRITTEN,
@@ -70,8 +70,6 @@ from kartothek_cube.errors import (
     KeyNotFound,
     StagedFilesLost,
 )
-
-R = TypeVar("R")
 
 # So many bytes of data files are sent beside the other files of a commit.
 _SENT_IN_TURN = 2**20

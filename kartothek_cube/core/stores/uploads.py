@@ -16,10 +16,8 @@ from kartothek_cube.core.stores.contract import (
     InstrumentedStore,
     Listing,
     Objects,
-    Source,
     Store,
     StoreView,
-    Version,
     check_key,
 )
 
@@ -97,16 +95,8 @@ class UploadingStore(InstrumentedStore):
         for key, data in objects:
             self.put(key, data)
 
-    def put_file(self, key: str, source: Source) -> None:
-        self._wait_for(key)
-        super().put_file(key, source)
-
-    def put_if(self, key: str, data: Data, version: Version | None) -> Version:
-        self._wait_for(key)
-        return super().put_if(key, data, version)
-
     def around(self, operation: str, key: str, action: Callable[[], R]) -> R:
-        if operation not in ("put", "put_file", "put_if"):
+        if operation != "put":
             self._wait_for(key)
         return super().around(operation, key, action)
 

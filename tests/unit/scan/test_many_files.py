@@ -46,7 +46,10 @@ def test_predicates_on_partition_columns_and_others(store, predicates, at_once, 
     rows = ROWS.to_pylist()
     expected = [row for row in rows if any(all(holds(row, *clause) for clause in some) for some in predicates)]
     found = read_table_arrow("uuid", store, predicates=predicates, columns=["p", "q", "x"])
-    key = lambda row: tuple(row.values())  # noqa: E731
+
+    def key(row):
+        return tuple(row.values())
+
     assert sorted(found.to_pylist(), key=key) == sorted(expected, key=key)
 
 
