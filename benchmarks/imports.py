@@ -71,7 +71,7 @@ def _rows(taken: Taken) -> Iterator[Row]:
     yield beside("import kartothek_cube", taken, "nothing imported", "package")
     yield beside("from kartothek_cube import query_cube_arrow", taken, "import pyarrow", "verb")
     read = "from kartothek_cube.api.dataset import read_table_arrow"
-    yield within(read, taken, "pyarrow, its compute and parquet", "dataset", 1.3)
+    yield within(read, taken, "pyarrow, its compute and parquet", "dataset", 1.2)
     yield within("kartothek_cube --help", taken, "a bare command of click", "command", 2)
 
 
@@ -83,7 +83,7 @@ def first_read(bench: Bench) -> Iterator[Row]:
     ours, delta = Ours(bench.folder / "ours"), Delta(bench.folder / "deltalake")
     ours.build(rows)
     if not is_installed(Delta):
-        yield absent(work, "deltalake", "<= 1x")
+        yield absent(work, "deltalake", "<= 0.9x")
         return
     delta.build(rows)
     read = partial(interpreter, prints="100")
@@ -91,7 +91,7 @@ def first_read(bench: Bench) -> Iterator[Row]:
         "deltalake": read("-c", READ_DELTA.format(root=str(delta.root), day=day)),
         "ours": read("-c", READ_OURS.format(dataset=SEED, root=str(ours.root), day=day)),
     }
-    yield within(work, turns(works, bench.size(5 * bench.rounds, 1)), "deltalake", "ours", 1)
+    yield within(work, turns(works, bench.size(5 * bench.rounds, 1)), "deltalake", "ours", 0.9)
 
 
 if __name__ == "__main__":

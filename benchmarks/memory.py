@@ -283,7 +283,7 @@ def streams_in(bench: Bench) -> Iterator[Row]:
             shutil.rmtree(root)
     peer, title = "pyarrow's writer", f"build_cube of a stream of {weeks * per_week:,} rows"
     taken = {name: [Cost(o.seconds, math.nan) for o in outcomes] for name, outcomes in found.items()}
-    yield limited(f"{title}: peak memory", _middle(found["stream_in"]).memory, 700, "MiB")
+    yield limited(f"{title}: peak memory", _middle(found["stream_in"]).memory, 450, "MiB")
     yield within(title, {peer: taken["stream_by_pyarrow"], "ours": taken["stream_in"]}, peer, "ours", 1.3)
 
 

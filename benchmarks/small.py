@@ -181,10 +181,24 @@ def results(bench: Bench) -> Iterator[Row]:
     times, each = bench.size(50, 3), 1000
     found = taken(bench, append, [name for name in SIDES if name != FLUSHED], times, each)
     work = f"{times} appends of {each:,} rows"
-    yield compared(work, found, "Lance", OURS, 1)
+    yield compared(work, found, "Lance", OURS, 1.5)
     yield compared(work, found, "deltalake", OURS, 1)
     yield shown(f"{work}, waiting for the disk", found[WAITING])
+    yield in_a_row(bench, bench.size(2000, 40), each)
     yield from published(bench, bench.size(10_000, 20))
+
+
+def in_a_row(bench: Bench, times: int, each: int) -> Row:
+    """The last appends of many, beside the first ones: the document has grown."""
+    store, rows, some = open_store(bench.folder / "row", fsync=False), table(0, 1, each), times // 20
+    store_dataframes_as_dataset(store, UUID, [rows])
+
+    def append() -> None:
+        update_dataset_from_dataframes([rows], store, UUID)
+
+    taken = turns({"append": append}, times)["append"]
+    work, first = f"the last of {times:,} appends in a row", "the first"
+    return within(work, {first: taken[:some], "ours": taken[-some:]}, first, "ours", 1.2)
 
 
 def published(bench: Bench, files: int) -> Iterator[Row]:

@@ -198,7 +198,7 @@ def one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kartothek_cube.core.runtime.options._MAX_THREADS", 1)
+        patch.setattr("kartothek_cube.core.runtime.options._THREADS", 1)
         yield
 
 

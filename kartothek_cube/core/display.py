@@ -10,7 +10,6 @@ In order:
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -79,6 +78,8 @@ def escape(text: str) -> Markup:
     >>> print(escape("<b> & 'c'"), escape(chr(0)), escape(escape("<")))
     &lt;b&gt; &amp; &#x27;c&#x27; \x00 &lt;
     """
+    import html  # reports need it
+
     if isinstance(text, Markup):
         return text
     return Markup(html.escape(spelled(text), quote=True))

@@ -11,7 +11,6 @@ In order:
 from __future__ import annotations
 
 import operator
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -530,6 +529,8 @@ class Spill:
         if self._bytes <= self._limit:
             return
         if self._path is None:
+            import tempfile  # loads much, and rows that fit into memory need none
+
             folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="kartothek_cube-"))
             self._path = Path(folder) / "rows.arrow"
             self._open.enter_context(self._writing)

@@ -9,7 +9,6 @@ In order:
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence, Sized
@@ -292,6 +291,8 @@ def _flatten(results: Generator[Iterable[R], None, None]) -> Generator[R, None, 
 
 def pause(longest: float) -> None:
     """Wait for a random time of at most so many seconds, so that two who met do not meet again."""
+    import random  # loads much, and who meets nobody needs none
+
     time.sleep(random.uniform(0, longest))  # noqa: S311 - no secret
 
 

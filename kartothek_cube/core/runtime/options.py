@@ -200,7 +200,7 @@ def with_progress(
 # --- options --------------------------------------------------------------------------------------
 
 
-_MAX_THREADS = 8
+_THREADS = min(os.cpu_count() or 1, 8)
 
 
 def _check_type(name: str, value: object, expected: type) -> None:
@@ -303,7 +303,7 @@ class Options:
     @property
     def thread_count(self) -> int:
         """The number of threads, with the default filled in."""
-        return self.threads or min(os.cpu_count() or 1, _MAX_THREADS)
+        return self.threads or _THREADS
 
 
 class OptionValues(TypedDict, total=False):
