@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -89,6 +91,11 @@ def whole(sides: Sequence[Files]) -> Iterator[Row]:
     ours, plain = (side.ask(["seed"]) for side in sides)
     works = {RAW: partial(sides[1].engines[RAW], read_raw, plain), OURS: sides[0].ours(ours, stream)}
     yield within("all rows", turns(works, sides[0].bench.rounds), RAW, OURS, 1.1)
+    work, peer = "pyarrow reads our files", "files of one row group"
+    works = {peer: sides[1].limits(plain)[RAW], OURS: sides[0].limits(ours)[RAW]}
+    yield within(work, turns(works, sides[0].bench.rounds), peer, OURS, 0.75)
+    size, other = (sum(map(os.path.getsize, side.place.files("seed"))) / 2**20 for side in sides)
+    yield Row("size of these files", peer, other, size, size / other, math.nan, "<= 1x", size <= other, "MiB")
 
 
 def results(bench: Bench) -> Iterator[Row]:
