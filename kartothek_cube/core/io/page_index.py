@@ -216,6 +216,7 @@ class PageIndex:
         self._data, self._bytes = b"", np.empty(0, np.uint8)
         self._pages, self._rows, self._lock = dict[int, Pages](), list[IntArray](), Lock()
         self._found_bounds = dict[tuple[str, pa.DataType], Bounds]()
+        self._row_bytes = dict[int, int]()
 
     def provide(self, data: bytes) -> None:
         """Take the bytes of the file from `begin` up to its footer.
@@ -243,9 +244,11 @@ class PageIndex:
 
     def row_bytes(self, position: int) -> int:
         """An estimate of the memory that a value of a column takes."""
-        chunks = [group[position] for group in self.groups]
-        least = 16 if chunks[0].kind == _BYTE_ARRAY else 8
-        return max(least, sum(chunk.unpacked for chunk in chunks) // sum(self.rows))
+        if position not in self._row_bytes:
+            chunks = [group[position] for group in self.groups]
+            least = 16 if chunks[0].kind == _BYTE_ARRAY else 8
+            self._row_bytes[position] = max(least, sum(chunk.unpacked for chunk in chunks) // sum(self.rows))
+        return self._row_bytes[position]
 
     def pages(self, positions: Sequence[int]) -> list[Pages]:
         """The pages of the columns at some positions."""

@@ -138,7 +138,8 @@ class ChosenPages:
             If a page cannot be decoded.
         """
         files = [self.files[number] for number in np.unique(self.numbers).tolist()]
-        beside = [c for c in columns if any(file.rows_of(c) is not file.rows_of(self.lead) for file in files)]
+        leads = [file.rows_of(self.lead) for file in files]
+        beside = [c for c in columns if any(f.rows_of(c) is not lead for f, lead in zip(files, leads, strict=True))]
         aligned = [c for c in columns if c not in beside]
         tables = [_read(self, aligned)] if aligned else []
         found = {name: column for table in tables for name, column in zip(aligned, table.columns, strict=True)}

@@ -355,13 +355,13 @@ def column_bounds(source: ParquetSource, column: str) -> tuple[Any, Any] | None:
 
 
 class ParquetSource:
-    """An open Parquet file whose bytes are local."""
+    """A Parquet file whose bytes are local: open, or opened for each read at a known place."""
 
     is_near = True
 
     def __init__(
         self,
-        handle: pa.NativeFile,
+        handle: pa.NativeFile | None,
         size: int,
         footer: ParquetFooter | None = None,
         place: tuple[str, FileState] | None = None,
@@ -433,7 +433,7 @@ class ParquetSource:
         return _NEAR_GAP
 
     def _pieces(self, spans: Sequence[Span]) -> list[Buffer]:
-        if not self._handle.closed:
+        if self._handle is not None and not self._handle.closed:
             return [self._handle.read_at(end - begin, begin) for begin, end in spans]
         # Many files wait for their turn: that many cannot be open.
         if self._place is None:
@@ -732,6 +732,20 @@ def open_file(
         if counted:
             record(files_read=1, bytes_read=source.size)
         yield source
+
+
+def find_paged(store: Store, key: str, dataset: str | None) -> PagedFile | None:
+    """A local file for reads by pages, which open it; None unless its index is in memory."""
+    with readable(store, key, dataset):
+        path = store.local_path(key)
+        if path is None:
+            return None
+        state = file_state(path)
+        footer = kept_footer(path, state)
+        if footer is None or footer.page_index is None:
+            return None
+        record(files_read=1, bytes_read=state.size)
+        return ParquetSource(None, state.size, footer, (path, state)).paged()
 
 
 def _open_local(path: str, stack: ExitStack) -> ParquetSource:

@@ -28,7 +28,7 @@ from kartothek_cube.core.expressions.predicates import (
     matching_rows,
     possible_chunks,
 )
-from kartothek_cube.core.io.parquet import ParquetSource, column_statistics, open_file, unpacked_bytes
+from kartothek_cube.core.io.parquet import ParquetSource, column_statistics, find_paged, open_file, unpacked_bytes
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptData, KartothekCubeError
 
@@ -116,16 +116,18 @@ def read_matching_files(
         paged.clear()
 
     for key in keys:
-        with open_file(store, key, dataset) as source:
-            file = source.paged() if by_pages and predicates else None
-            if file is None:
-                groups = _matching_groups(source, schema, predicates)
-                rows = source.rows(groups)
-                is_little = rows <= _DECODED_AT_ONCE
-                if is_little:
-                    table = _typed(_read(source, groups, names), rows, names, schema, key, encoded=True)
-                else:
-                    table, _ = _selected(source, groups, columns, schema, predicates, key)
+        file = find_paged(store, key, dataset) if by_pages and predicates else None
+        if file is None:
+            with open_file(store, key, dataset) as source:
+                file = source.paged() if by_pages and predicates else None
+                if file is None:
+                    groups = _matching_groups(source, schema, predicates)
+                    rows = source.rows(groups)
+                    is_little = rows <= _DECODED_AT_ONCE
+                    if is_little:
+                        table = _typed(_read(source, groups, names), rows, names, schema, key, encoded=True)
+                    else:
+                        table, _ = _selected(source, groups, columns, schema, predicates, key)
         if waiting and (file is not None or not (is_little and _fit(waiting, table))):
             yield filtered()
         if paged and (file is None or len(paged) == _FILES_AT_ONCE):

@@ -253,11 +253,13 @@ def map_batches(
     weight: Callable[[T], int] | None = None,
     phase: Phase | None = None,
     at_once: bool = False,
+    is_alone: bool = False,
 ) -> Generator[R, None, None]:
     """As `map_in_threads`, for items that are cheaper in batches; one result for each item.
 
     ``limit`` is called before each batch for its largest size. Batches grow from a single item,
-    unless the first one may be as large (``at_once``).
+    unless the first one may be as large (``at_once``). With ``is_alone`` the calling thread does
+    all of it, while its nested calls have all threads.
 
     Examples
     --------
@@ -266,7 +268,8 @@ def map_batches(
     ['country_code', 'sales_date']
     """
     batch_weight = None if weight is None else lambda batch: sum(map(weight, batch))
-    results = _results(func, _batches(items, limit, at_once=at_once), len(items), store, batch_weight)
+    total = min(1, len(items)) if is_alone else len(items)
+    results = _results(func, _batches(items, limit, at_once=at_once), total, store, batch_weight)
     return _reported(_flatten(results), phase, len(items))
 
 

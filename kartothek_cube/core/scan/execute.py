@@ -426,7 +426,15 @@ def stream_together(
     def limit() -> int:
         return min(_MOST_FILES, at_once or (room // largest if largest else 1))
 
-    loaded = map_batches(load, tasks, limit, store=store, weight=weight, phase=READ_FILES, at_once=not grows)
+    # Where so little of each file is decoded, Python takes longer: threads would wait for it.
+    loaded = map_batches(
+        *(load, tasks, limit),
+        store=store,
+        weight=weight,
+        phase=READ_FILES,
+        at_once=not grows,
+        is_alone=not grows and at_once >= _MOST_FILES,
+    )
 
     def flattened() -> Generator[pa.Table, None, None]:
         with closing(loaded):

@@ -345,6 +345,32 @@ def test_files_that_wait_for_their_turn_are_not_open(tmp_path, monkeypatch):
     assert opened == [before]
 
 
+def test_a_file_whose_index_is_known_is_opened_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet, "_SETTLED_NS", 0)
+    store, keys, opened, local = LocalStore(tmp_path), [f"uuid/table/{i}.parquet" for i in range(3)], [], parquet._LOCAL
+
+    class Counting:
+        def open_input_file(self, path):
+            opened.append(path)
+            return local.open_input_file(path)
+
+    def read_all():
+        opened.clear()
+        found = list(read_matching_files(store, keys, "uuid", ["x"], ROWS.schema, ONE))
+        return [count for _, counts in found for count in counts]
+
+    for key in keys:
+        store.put(key, encoded())
+    monkeypatch.setattr(parquet, "_LOCAL", Counting())
+    assert (read_all(), len(opened)) == ([4] * 3, 6)
+    assert (read_all(), len(opened)) == ([4] * 3, 3)
+    store.put(keys[1], encoded(ROWS.slice(0, 0)))
+    assert read_all() == [4, 0, 4]
+    store.delete(keys[1])
+    with pytest.raises(KeyNotFound, match=r"uuid/table/1\.parquet"):
+        read_all()
+
+
 def test_a_file_that_is_replaced_while_it_waits_is_read_as_it_is(tmp_path, monkeypatch):
     store = LocalStore(tmp_path)
     store.put(KEY, encoded())

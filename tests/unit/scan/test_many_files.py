@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pyarrow as pa
 import pytest
 
@@ -73,6 +75,16 @@ def test_small_files_are_filtered_together_as_far_as_all_threads_have_work(
     found = read_table_arrow("uuid", local, columns=["p", "x"], **asked)
     assert found.to_pydict() == {"p": list(range(40)), "x": [2] * 40}
     assert max(together, default=0) == most
+
+
+@pytest.mark.parametrize(("at_once", "is_alone"), [(64, True), (63, False)])
+def test_where_little_is_decoded_no_thread_is_started(store, monkeypatch, at_once, is_alone):
+    started, start = [], threading.Thread.start
+    monkeypatch.setattr(execute, "files_at_once", lambda *_: at_once)
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread) or start(thread))
+    with options(threads=2):
+        assert read_table_arrow("uuid", store, predicates=[[("x", "==", 2)]]).num_rows == 40
+    assert (not started) == is_alone
 
 
 def test_a_lazy_scan_begins_with_few_files(tmp_path, together, only_fast):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -285,6 +287,18 @@ def test_the_whole_of_filtered_partitions_is_what_they_are_alone(monkeypatch):
         assert together.to_pylist() == alone.to_pylist()
         assert sorted(streamed.to_pylist(), key=lambda row: row["x"]) == alone.to_pylist()
         assert len(alone)
+
+
+@pytest.mark.parametrize(("at_once", "is_alone"), [(64, True), (63, False)])
+def test_where_little_is_decoded_no_thread_is_started(monkeypatch, at_once, is_alone):
+    store, cube = open_store("hmemory://"), Cube(["x"], ["p"], "many")
+    build_cube(table(x=list(range(40)), p=list(range(40)), v1=list(range(40))), cube, store)
+    started, start = [], threading.Thread.start
+    monkeypatch.setattr(PartitionLoader, "parts_at_once", lambda *_: at_once)
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread) or start(thread))
+    with options(threads=2):
+        assert query_cube_arrow(cube, store, C("v1") >= 20).num_rows == 20
+    assert (not started) == is_alone
 
 
 def test_large_partitions_are_loaded_alone(store):
