@@ -181,7 +181,7 @@ def results(bench: Bench) -> Iterator[Row]:
     times, each = bench.size(50, 3), 1000
     found = taken(bench, append, [name for name in SIDES if name != FLUSHED], times, each)
     work = f"{times} appends of {each:,} rows"
-    yield compared(work, found, "Lance", OURS, 1.5)
+    yield compared(work, found, "Lance", OURS, 1)
     yield compared(work, found, "deltalake", OURS, 1)
     yield shown(f"{work}, waiting for the disk", found[WAITING])
     yield in_a_row(bench, bench.size(2000, 40), each)

@@ -617,10 +617,7 @@ def _write(
     def is_newest() -> bool:
         return token is not None and not store.changed(last.change.key_onto(newest), token)
 
-    each = [
-        partial(update_schema_file, store, schema_key(uuid, table), schema, seen[table], is_newest)
-        for table, schema in schemas.items()
-    ]
+    each = [partial(update_schema_file, store, schema_key(uuid, t), schemas[t], seen[t], is_newest) for t in schemas]
     with suppress(Exception):  # the commit has landed, and the next one checks these copies again
         at_once(store, *each)
     landed = last.snapshot(document, token)

@@ -13,6 +13,7 @@ In order:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from threading import Lock
 from typing import NamedTuple
 from zlib import crc32
@@ -216,7 +217,6 @@ class PageIndex:
         self._data, self._bytes = b"", np.empty(0, np.uint8)
         self._pages, self._rows, self._lock = dict[int, Pages](), list[IntArray](), Lock()
         self._found_bounds = dict[tuple[str, pa.DataType], Bounds]()
-        self._row_bytes = dict[int, int]()
 
     def provide(self, data: bytes) -> None:
         """Take the bytes of the file from `begin` up to its footer.
@@ -242,13 +242,11 @@ class PageIndex:
         """The memory that all of it may take."""
         return 2 * (self._end - self.begin) + 500 * sum(map(len, self.groups))
 
-    def row_bytes(self, position: int) -> int:
-        """An estimate of the memory that a value of a column takes."""
-        if position not in self._row_bytes:
-            chunks = [group[position] for group in self.groups]
-            least = 16 if chunks[0].kind == _BYTE_ARRAY else 8
-            self._row_bytes[position] = max(least, sum(chunk.unpacked for chunk in chunks) // sum(self.rows))
-        return self._row_bytes[position]
+    @cached_property
+    def row_bytes(self) -> list[int]:
+        """An estimate of the memory that a value of the column at each position takes."""
+        rows, columns = sum(self.rows), zip(*self.groups, strict=True)
+        return [max(16 if c[0].kind == _BYTE_ARRAY else 8, sum(one.unpacked for one in c) // rows) for c in columns]
 
     def pages(self, positions: Sequence[int]) -> list[Pages]:
         """The pages of the columns at some positions."""

@@ -116,7 +116,7 @@ class ChosenPages:
     def row_bytes(self, columns: Collection[str]) -> int:
         """An estimate of the memory that a row of some columns takes, where it takes most."""
         plain = [self.files[0].position(c) for c in columns if c in self.files[0].index.plain]
-        return max(sum(map(file.index.row_bytes, plain)) for file in self.files) or 1
+        return max(sum(file.index.row_bytes[j] for j in plain) for file in self.files) or 1
 
     def batches(self, rows: int) -> Iterator[ChosenPages]:
         """All pages, in batches of about so many rows; none if there are no pages."""
@@ -138,8 +138,7 @@ class ChosenPages:
             If a page cannot be decoded.
         """
         files = [self.files[number] for number in np.unique(self.numbers).tolist()]
-        leads = [file.rows_of(self.lead) for file in files]
-        beside = [c for c in columns if any(f.rows_of(c) is not lead for f, lead in zip(files, leads, strict=True))]
+        beside = [c for c in columns if any(file.rows_of(c) is not file.rows_of(self.lead) for file in files)]
         aligned = [c for c in columns if c not in beside]
         tables = [_read(self, aligned)] if aligned else []
         found = {name: column for table in tables for name, column in zip(aligned, table.columns, strict=True)}

@@ -738,14 +738,11 @@ def find_paged(store: Store, key: str, dataset: str | None) -> PagedFile | None:
     """A local file for reads by pages, which open it; None unless its index is in memory."""
     with readable(store, key, dataset):
         path = store.local_path(key)
-        if path is None:
+        footer = None if path is None else kept_footer(path, file_state(path))
+        if footer is None or footer.place is None or footer.page_index is None:
             return None
-        state = file_state(path)
-        footer = kept_footer(path, state)
-        if footer is None or footer.page_index is None:
-            return None
-        record(files_read=1, bytes_read=state.size)
-        return ParquetSource(None, state.size, footer, (path, state)).paged()
+        record(files_read=1, bytes_read=footer.place[1].size)
+        return ParquetSource(None, footer.place[1].size, footer, footer.place).paged()
 
 
 def _open_local(path: str, stack: ExitStack) -> ParquetSource:

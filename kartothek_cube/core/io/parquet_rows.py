@@ -103,6 +103,15 @@ def read_matching_files(
     names = [*columns, *sorted(columns_of(predicates) - set(columns))]
     waiting: list[pa.Table] = []
     paged: list[tuple[str, PagedFile]] = []
+    asks_pages = by_pages and bool(predicates)
+
+    def decoded(source: ParquetSource) -> tuple[pa.Table, bool]:
+        """What may match in the file, as it is if that is little, and whether it is."""
+        groups = _matching_groups(source, schema, predicates)
+        rows = source.rows(groups)
+        if rows <= _DECODED_AT_ONCE:
+            return _typed(_read(source, groups, names), rows, names, schema, key, encoded=True), True
+        return _selected(source, groups, columns, schema, predicates, key)[0], False
 
     def filtered() -> tuple[pa.Table, list[int]]:
         table, ends = pa.concat_tables(waiting), np.cumsum([0, *map(len, waiting)])
@@ -116,18 +125,12 @@ def read_matching_files(
         paged.clear()
 
     for key in keys:
-        file = find_paged(store, key, dataset) if by_pages and predicates else None
+        file = find_paged(store, key, dataset) if asks_pages else None
         if file is None:
             with open_file(store, key, dataset) as source:
-                file = source.paged() if by_pages and predicates else None
+                file = source.paged() if asks_pages else None
                 if file is None:
-                    groups = _matching_groups(source, schema, predicates)
-                    rows = source.rows(groups)
-                    is_little = rows <= _DECODED_AT_ONCE
-                    if is_little:
-                        table = _typed(_read(source, groups, names), rows, names, schema, key, encoded=True)
-                    else:
-                        table, _ = _selected(source, groups, columns, schema, predicates, key)
+                    table, is_little = decoded(source)
         if waiting and (file is not None or not (is_little and _fit(waiting, table))):
             yield filtered()
         if paged and (file is None or len(paged) == _FILES_AT_ONCE):

@@ -176,8 +176,7 @@ def at_once(store: MaybeRemote, /, *calls: Callable[[], Any]) -> tuple[Any, ...]
     >>> at_once(open_store("hmemory://"), lambda: "seed", lambda: 2)
     ('seed', 2)
     """
-    share, threads = _SHARE.get(), thread_count(store)
-    available = threads if share is None else min(threads, share)
+    available = _available_threads(store)
     if not store.is_remote or len(calls) < 2 or available == 1:
         return tuple([call() for call in calls])
     first, *others = calls
@@ -268,8 +267,8 @@ def map_batches(
     ['country_code', 'sales_date']
     """
     batch_weight = None if weight is None else lambda batch: sum(map(weight, batch))
-    total = min(1, len(items)) if is_alone else len(items)
-    results = _results(func, _batches(items, limit, at_once=at_once), total, store, batch_weight)
+    batches = _batches(items, limit, at_once=at_once)
+    results = _results(func, batches, 1 if is_alone else len(items), store, batch_weight)
     return _reported(_flatten(results), phase, len(items))
 
 
@@ -306,6 +305,11 @@ def thread_count(store: MaybeRemote | None = None) -> int:
     return _REMOTE_THREADS if is_remote else settings.thread_count
 
 
+def _available_threads(store: MaybeRemote | None) -> int:
+    threads, share = thread_count(store), _SHARE.get()
+    return threads if share is None else min(threads, share)
+
+
 def _results(
     func: Callable[[T], R],
     items: Iterable[T],
@@ -313,8 +317,7 @@ def _results(
     store: MaybeRemote | None,
     weight: Callable[[T], int] | None,
 ) -> Generator[R, None, None]:
-    threads, share = thread_count(store), _SHARE.get()
-    available = threads if share is None else min(threads, share)
+    available = _available_threads(store)
     workers = max(1, min(available, total if total is not None else available))
     context = copy_context()
     context.run(_SHARE.set, max(1, available // workers))

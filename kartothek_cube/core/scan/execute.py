@@ -427,13 +427,9 @@ def stream_together(
         return min(_MOST_FILES, at_once or (room // largest if largest else 1))
 
     # Where so little of each file is decoded, Python takes longer: threads would wait for it.
+    alone = not grows and at_once >= _MOST_FILES
     loaded = map_batches(
-        *(load, tasks, limit),
-        store=store,
-        weight=weight,
-        phase=READ_FILES,
-        at_once=not grows,
-        is_alone=not grows and at_once >= _MOST_FILES,
+        load, tasks, limit, store=store, weight=weight, phase=READ_FILES, at_once=not grows, is_alone=alone
     )
 
     def flattened() -> Generator[pa.Table, None, None]:

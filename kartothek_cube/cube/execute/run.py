@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import accumulate, chain, compress, groupby, islice, pairwise
 from typing import Any, TypeAlias
 
@@ -256,13 +256,9 @@ def whole_table(plan: QueryPlan, store: Store) -> pa.Table:
     def parts_of(batch: JoinedBatch) -> list[JoinedRows]:
         return batch.parts if batch.counts is not None else [part.compacted(unshared) for part in batch.parts]
 
-    parts = map_batches(
-        *(join, plan.slices, batches.limit),
-        store=store,
-        phase=_PARTITIONS,
-        at_once=True,
-        is_alone=batches.decodes_little,
-    )
+    # Where so little of each partition is decoded, Python takes longer: threads would wait for it.
+    alone = batches.limit() >= _LIMIT
+    parts = map_batches(join, plan.slices, batches.limit, store=store, phase=_PARTITIONS, at_once=True, is_alone=alone)
     return concat_sorted(chain.from_iterable(parts), plan.schema, plan.context.dimension_columns)
 
 
@@ -391,21 +387,14 @@ class BatchLoader:
         suits = is_ordered(context) and bool(context.partition_columns) and not (filtered and _reads_others(context))
         self._loader, self._context, self._single = loader, context, single or not suits
         self._sample = sample if filtered and not self._single else None
+        self._at_once = 0
         self._largest: int | None = None
         self._room = min(_BYTES, current_options().bytes_in_flight // _LIMIT)
 
-    @cached_property
-    def _at_once(self) -> int:
-        """The number of groups of which all pages together are few, 0 if that is unknown."""
-        return 0 if self._sample is None else self._loader.parts_at_once(self._context, self._sample)
-
-    @property
-    def decodes_little(self) -> bool:
-        """Whether threads would wait for each other: Python takes longer than what is decoded."""
-        return self._at_once >= _LIMIT
-
     def limit(self) -> int:
         """The number of groups to take at a time, estimated from the largest one so far."""
+        if self._sample is not None:
+            self._at_once, self._sample = self._loader.parts_at_once(self._context, self._sample), None
         if self._at_once:
             return max(self._most, min(_LIMIT, self._at_once))
         if self._single or self._most < 2 or self._largest is None:

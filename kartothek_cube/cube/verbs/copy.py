@@ -298,12 +298,12 @@ def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: 
             list(map(publish, copies.keys() & {cube.seed_dataset}))
     except BaseException as error:
         # Another dataset may have failed first.
-        unknown = {i: each for i, each in failures.items() if isinstance(each, CommitOutcomeUnknown)}
-        for name, cause in unknown.items() if isinstance(error, Exception) else ():
+        unknown = next((i for i, each in failures.items() if isinstance(each, CommitOutcomeUnknown)), None)
+        if unknown is not None and isinstance(error, Exception):
             raise CommitOutcomeUnknown(
-                f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {name!r}. "
-                f"Landed: {', '.join(landed) or 'none'}. {cause}"
-            ) from cause
+                f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {unknown!r}. "
+                f"Landed: {', '.join(landed) or 'none'}. {failures[unknown]}"
+            ) from failures[unknown]
         if isinstance(error, CommitOutcomeUnknown):  # all of them at once, or none
             raise
         visible = _take_back(copies, begun, landed)

@@ -155,12 +155,9 @@ class CubeDescription:
             rows = f"{pluralize(d.rows, 'row')}, " if d.rows is not None else ""
             lines.append(f"  {d.id:<{width}}  cells by {', '.join(d.dimensions)}; {files}, {rows}partitioned by {keys}")
             lines.append(f"  {'':<{width}}  {_typed(d.payload)}")
-            if d.layout:
-                lines.append(f"  {'':<{width}}  layout: {d.layout}")
-            if d.delta:
-                lines.append(f"  {'':<{width}}  Delta table: {d.delta}")
-            if d.ranges:
-                lines.append(f"  {'':<{width}}  {spelled(', '.join(f'{c} {r}' for c, r in d.ranges.items()))}")
+            ranges = spelled(", ".join(f"{c} {r}" for c, r in d.ranges.items()))
+            notes = ("layout: ", d.layout), ("Delta table: ", d.delta), ("", ranges)
+            lines += [f"  {'':<{width}}  {label}{text}" for label, text in notes if text]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
