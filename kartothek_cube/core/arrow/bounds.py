@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.arrow.keys import IntArray
+
 # Characters of a text that a bound keeps; columns of longer texts have no bounds.
 _CUT, _LONGEST_MEAN = 32, 256
 # Columns with bounds, unless they are chosen: each takes room in every commit.
@@ -62,78 +64,55 @@ def measure_bounds(
     """The rows, and of `columns_with_bounds` bounds and numbers of nulls, of tables, a row each."""
     first = parts[0]
     names = columns_with_bounds(first.schema, columns, preferred)
-    if len(parts) == 1:
-        return _bounds_of_one(first, names)
-    if not names or not all(part.schema.equals(first.schema) for part in parts):
+    if not all(part.schema.equals(first.schema) for part in parts[1:]):
         return pa.concat_tables(
             [measure_bounds([part], columns, preferred) for part in parts], promote_options="default"
         )
-    return _bounds_of_many(parts, names)
-
-
-def _bounds_of_one(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    arrays: dict[str, Any] = {"rows": pa.array([table.num_rows], type=pa.int64())}
-    for name in names:
-        values = table.column(name)
-        nulls, ends = values.null_count, None
-        if pt.is_dictionary(values.type):  # a slice may have more dictionary values than rows
-            distinct = [chunk.dictionary.take(chunk.indices.unique()) for chunk in values.chunks]
-            values = pa.chunked_array(distinct, values.type.value_type)
-        elif pt.is_floating(values.type):
-            ends = _ends_of_floats(values)
-            if ends is None:
-                values = _without_nan(values)
-                nulls = values.null_count
-        arrays[f"nulls/{name}"] = pa.array([nulls], type=pa.int64())
-        if ends is not None:
-            arrays[f"lower/{name}"], arrays[f"upper/{name}"] = (pa.array([end], type=values.type) for end in ends)
-        elif not _are_long(values):
-            found = pc.min_max(values)
-            arrays[f"lower/{name}"], arrays[f"upper/{name}"] = pa.repeat(found["min"], 1), pa.repeat(found["max"], 1)
-    return pa.table(arrays)
-
-
-def _ends_of_floats(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
-    """The least and the greatest of some numbers, None if there are none, nulls or NaN."""
-    if values.null_count or not len(values):
-        return None
-    # NumPy is ten times as fast as Arrow, and its least value is NaN if any is.
-    chunks = [chunk.to_numpy() for chunk in values.chunks if len(chunk)]
-    lows = [chunk.min() for chunk in chunks]
-    return None if np.isnan(lows).any() else (min(lows), max(chunk.max() for chunk in chunks))
-
-
-def _bounds_of_many(parts: Sequence[pa.Table], names: Sequence[str]) -> pa.Table:
-    """The same for many small tables at once: calls of Arrow have fixed costs."""
+    # All at once: each call has fixed costs.
     whole = pa.concat_tables([part.select(names) for part in parts])
-    plain = [c.cast(c.type.value_type) if pt.is_dictionary(c.type) else _without_nan(c) for c in whole.columns]
-    counts = [part.num_rows for part in parts]
-    number = np.repeat(np.arange(len(parts)), counts)
-    table = pa.table([*plain, number], names=[*map(str, range(len(names))), "part"])
-    short = [i for i, column in enumerate(plain) if not _are_long(column)]
-    aggregations = [(str(i), end) for i in short for end in ("min", "max")]
-    aggregations += [(str(i), "count") for i in range(len(names))]
-    found = table.group_by("part", use_threads=False).aggregate(aggregations)
-    # A table without rows is no group.
-    places = pc.index_in(pa.array(np.arange(len(parts))), value_set=found.column("part").combine_chunks())
-    found = found.take(places)
-    arrays: dict[str, Any] = {"rows": pa.array(counts, type=pa.int64())}
-    for i, name in enumerate(names):
-        arrays[f"nulls/{name}"] = pc.subtract(arrays["rows"], pc.fill_null(found.column(f"{i}_count"), 0))
-        if i in short:
-            arrays[f"lower/{name}"], arrays[f"upper/{name}"] = found.column(f"{i}_min"), found.column(f"{i}_max")
+    counts = np.array([part.num_rows for part in parts], dtype=np.int64)
+    is_filled = counts > 0
+    starts, zeros = (np.cumsum(counts) - counts)[is_filled], pa.array(np.zeros(len(counts), dtype=np.int64))
+    places = None if is_filled.all() else pa.array(np.cumsum(is_filled) - 1, mask=~is_filled)
+    arrays: dict[str, Any] = {"rows": pa.array(counts)}
+    for name, values in zip(names, whole.columns, strict=True):
+        nulls, ends = zeros, _ends_of_numbers(values, starts)
+        if not ends:
+            found, *ends = _bounds_of_runs(values, counts[is_filled])
+            nulls = found if places is None else pc.fill_null(found.take(places), 0)
+        arrays[f"nulls/{name}"] = nulls
+        for side, end in zip(("lower", "upper"), ends, strict=False):
+            arrays[f"{side}/{name}"] = end if places is None else end.take(places)
     return pa.table(arrays)
 
 
-def _without_nan(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    if not pt.is_floating(values.type):
-        return values
-    is_nan = pc.is_nan(values)
-    return pc.if_else(is_nan, pa.scalar(None, values.type), values) if pc.any(is_nan).as_py() else values
+def _bounds_of_runs(values: pa.ChunkedArray, counts: IntArray) -> list[Any]:
+    """The nulls in runs of so many rows and, unless texts are long, least and greatest values."""
+    plain = values.cast(values.type.value_type) if pt.is_dictionary(values.type) else values
+    if pt.is_floating(plain.type):
+        plain = pc.if_else(pc.is_nan(plain), pa.scalar(None, plain.type), plain)
+    is_long = pt.is_string(plain.type) and plain.nbytes > _LONGEST_MEAN * max(1, len(plain))
+    sides = () if is_long else ("min", "max")
+    if len(counts) == 1:  # three times as fast as a group
+        found = pc.min_max(plain)
+        return [pa.array([plain.null_count]), *(pa.repeat(found[side], 1) for side in sides)]
+    table = pa.table({"value": plain, "run": np.repeat(np.arange(len(counts)), counts)})
+    groups = table.group_by("run", use_threads=False).aggregate([("value", kind) for kind in ("count", *sides)])
+    return [
+        pc.subtract(pa.array(counts), groups.column("value_count")),
+        *(groups.column(f"value_{side}") for side in sides),
+    ]
 
 
-def _are_long(values: pa.ChunkedArray) -> bool:
-    return bool(pt.is_string(values.type) and values.nbytes > _LONGEST_MEAN * max(1, len(values)))
+def _ends_of_numbers(values: pa.ChunkedArray, starts: IntArray) -> list[Any]:
+    """The least and the greatest values from each start to the next; none if NumPy cannot tell."""
+    known = (pt.is_integer, pt.is_float32, pt.is_float64, pt.is_date32, pt.is_timestamp)
+    if values.null_count or not len(values) or not any(is_type(values.type) for is_type in known):
+        return []
+    # Ten times as fast as Arrow. NaN, and a moment that NumPy takes for none, are least values.
+    numbers = values.to_numpy()
+    low, high = np.minimum.reduceat(numbers, starts), np.maximum.reduceat(numbers, starts)
+    return [] if np.isnan(low).any() else [pa.array(low, type=values.type), pa.array(high, type=values.type)]
 
 
 def joined_bounds(pieces: Sequence[pa.Table]) -> pa.Table:

@@ -260,7 +260,9 @@ def _has_nan(column: pa.ChunkedArray) -> bool:
     """Whether there is NaN; of columns that are no plain floats, whether there may be."""
     if not pa.types.is_floating(column.type) or pa.types.is_float16(column.type):
         return len(column) > column.null_count
-    return bool(pc.any(pc.is_nan(column)).as_py())
+    numbers = column.drop_null() if column.null_count else column
+    # The least of numbers with NaN is NaN to NumPy, which is faster than Arrow.
+    return bool(len(numbers) and np.isnan(numbers.to_numpy().min()))
 
 
 def _number_of_leaves(data_type: pa.DataType) -> int:
@@ -337,12 +339,13 @@ def choose_encodings(table: pa.Table, rows: int, light: str, strong: str) -> dic
     piece = min(_PIECE, rows // (_PIECES * _SHARE))
     starts = np.linspace(0, table.num_rows - piece, _PIECES).astype(np.int64).tolist()
     chosen = {}
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        # Arrow cannot compare half floats.
-        if not _is_text(column.type) and (not pa.types.is_primitive(column.type) or pa.types.is_float16(column.type)):
-            continue
-        pieces = [chunk for start in starts for chunk in column.slice(start, piece).chunks]
-        sample = pa.chunked_array(pieces, column.type).drop_null().combine_chunks()
+    # Arrow cannot compare half floats.
+    names = [
+        f.name for f in table.schema if _is_text(f.type) or (pa.types.is_primitive(f.type) and f.type != pa.float16())
+    ]
+    pieces = pa.concat_tables([table.select(names).slice(start, piece) for start in starts]).combine_chunks()
+    for name, column in zip(names, pieces.columns, strict=True):
+        sample = column.chunk(0).drop_null()
         if len(sample) >= 2 * _BLOCK:
             chosen[name] = _encoding(sample, rows, light, strong)
     return chosen
@@ -359,16 +362,18 @@ def _encoding(sample: pa.Array, rows: int, light: str, strong: str) -> Encoding:
     is_text = _is_text(sample.type)
     encoded = sample.dictionary_encode()
     values, codes = encoded.dictionary, encoded.indices.to_numpy()
-    is_sorted = len(values) > 1 and not pc.any(pc.less(sample.slice(1), sample.slice(0, len(sample) - 1))).as_py()
     width = 8 * (4 + len(_bytes(sample)) / len(sample) if is_text else max(4, sample.type.byte_width))
-    changes = 1 + int(np.count_nonzero(np.diff(codes)))
+    changes = 1 + int(np.count_nonzero(codes[1:] != codes[:-1]))
     entries = min(_number_of_values(changes, len(values)), len(values) * rows / len(sample))
     bits = max(1, int(entries).bit_length())
     runs = len(codes) / changes
     # Equal codes behind each other are counted, others packed.
     packed = bits if runs < 8 else 8 * (1 + bits / 8) / runs
-    most = _LARGEST_OF_SORTED if is_sorted and entries > _LARGEST_OF_SORTED // 8 else _LARGEST_DICTIONARY
-    in_dictionary = packed + entries * width / rows if entries * width / 8 <= most else np.inf
+    size, most = entries * width / 8, _LARGEST_DICTIONARY
+    if _LARGEST_OF_SORTED < size <= most and entries > _LARGEST_OF_SORTED // 8:
+        is_sorted = not pc.any(pc.less(sample.slice(1), sample.slice(0, len(sample) - 1))).as_py()
+        most = _LARGEST_OF_SORTED if is_sorted else most
+    in_dictionary = packed + entries * width / rows if size <= most else np.inf
     if is_text:
         if in_dictionary < width:
             return Encoding("RLE_DICTIONARY", _dictionary_shrinks(values, codes, bits, (packed * rows, entries), light))
@@ -399,9 +404,8 @@ def _number_of_values(drawn: int, distinct: int) -> float:
 def _deltas(sample: pa.Array) -> tuple[NumPyArray, float]:
     """Differences of neighbours, and the bits that one takes packed."""
     numbers = np.frombuffer(_bytes(sample), dtype=f"i{sample.type.byte_width}").astype(np.int64)
-    deltas = np.diff(numbers)
     # Rows from two pieces are no neighbours.
-    inside = np.delete(deltas, np.arange(1, _PIECES) * len(sample) // _PIECES - 1)
+    inside = np.diff(numbers[: len(numbers) // _PIECES * _PIECES].reshape(_PIECES, -1)).ravel()
     blocks = inside[: len(inside) // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
     above = (blocks - blocks.min(axis=1, keepdims=True)).view(np.uint64).reshape(-1, _MINIBLOCK)
     bits = np.ceil(np.log2(above.max(axis=1).astype(np.float64) + 1))

@@ -50,6 +50,9 @@ def bounds(statistics, column):
 
 VALUES = {
     "integers": (pa.array([3, None, 1], pa.int16()), (1, 3, 1)),
+    "integers without nulls": (pa.array([2, 3, 1], pa.uint64()), (1, 3, 0)),
+    "floats without NaN": (pa.array([2.5, -3.5, 1.0], pa.float32()), (-3.5, 2.5, 0)),
+    "days": (pa.array([dt.date(2026, 1, 2), dt.date(2026, 1, 1)]), (dt.date(2026, 1, 1), dt.date(2026, 1, 2), 0)),
     "floats": (pa.array([3.5, NAN, -0.0, None]), (0.0, 3.5, 2)),
     "only NaN": (pa.array([NAN, NAN], pa.float32()), (None, None, 2)),
     "only nulls": (pa.nulls(3, pa.int64()), (None, None, 3)),
@@ -82,6 +85,13 @@ def test_pieces_of_a_stream_have_the_bounds_of_the_whole(name):
     table = pa.table({"v1": VALUES[name][0]})
     pieces = [measure_bounds([table[i : i + 1]], True) for i in range(table.num_rows)]
     assert joined_bounds(pieces).equals(measure_bounds([table], True))
+
+
+@pytest.mark.parametrize("tables", [1, 3])
+def test_the_earliest_moment_is_a_bound(tables):
+    moments = pa.table({"v1": pa.array([0, -(2**63)], pa.timestamp("us"))})
+    lower = measure_bounds([moments] * tables, True).column("lower/v1")
+    assert lower.cast(pa.int64()).to_pylist() == [-(2**63)] * tables
 
 
 def test_a_piece_of_long_texts_leaves_the_whole_without_bounds():
