@@ -34,7 +34,14 @@ from kartothek_cube.core.arrow.keys import (
     take_rows,
 )
 from kartothek_cube.core.expressions.predicates import Clause, Constants, filter_table, matching_rows
-from kartothek_cube.core.io.reader import FileRequest, constant_array, files_at_once, read_rows, read_together
+from kartothek_cube.core.io.reader import (
+    FileRequest,
+    constant_array,
+    files_at_once,
+    is_small_file,
+    read_rows,
+    read_together,
+)
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR
@@ -43,6 +50,9 @@ from kartothek_cube.cube.query.plan import DatasetFiles, Group, GroupContext, Gr
 
 # The keys of more rows, or of a column with more values, are not looked for in other files.
 _MOST_ROWS, _MOST_VALUES = 2**16, 2**12
+
+# If a filter leaves so few rows of the seed in a partition, others are read for these only.
+_FEW_CELLS = 1_024
 
 # Copy the selected rows when they are under 1/4 of the table, so that the rest can be freed.
 _FEW = 4
@@ -226,6 +236,11 @@ def newest_rows(table: pa.Table, cells: Sequence[str]) -> pa.Table:
     return table.take(pa.array(order[last]))
 
 
+def few_cells(seed: pa.Table, dimensions: Sequence[str], parts: int = 1) -> tuple[Clause, ...]:
+    """What the rows of other datasets satisfy that join some rows of the seed, if these are few."""
+    return BuildSide(seed, dimensions).runtime_filter if seed.num_rows <= _FEW_CELLS * parts else ()
+
+
 def has_same_keys(left: pa.Table, right: BuildSide, cells: Sequence[str]) -> bool:
     """Whether the keys are equal row by row, and distinct as ``cells`` are on the left."""
     if left.num_rows != right.table.num_rows or not set(cells) <= set(right.on):
@@ -383,8 +398,11 @@ class PartitionLoader:
             self.read_seed, context, part.files[seed_role.id], clauses[seed_role.id], _of(seed_role, runtime_filter)
         )
         results = self._each([read_seed, *(partial(read_other, role) for role in roles)])
+        seed = next(results)
+        if clauses[seed_role.id]:
+            runtime_filter += few_cells(seed, seed_role.dimensions)
         restricting = sum(role.restricts for role in roles)  # these come first
-        return join_cells(next(results), context.cell_columns, islice(results, restricting), results, part.values)
+        return join_cells(seed, context.cell_columns, islice(results, restricting), results, part.values)
 
     def read_seed(
         self,
@@ -469,6 +487,11 @@ class PartitionLoader:
                 runtime_filter += side.runtime_filter
         request = _request(context, seed_role, clauses_of(seed_role, part, {}), (), _of(seed_role, runtime_filter))
         return files_at_once(self._store, files.keys[0], request)
+
+    def has_large_file(self, context: GroupContext, role: DatasetRole, part: GroupPartition) -> bool:
+        """Whether reading only some rows of files like the first one of a dataset may pay."""
+        keys, request = part.files[role.id].keys if role.id in part.files else (), _request(context, role, ())
+        return bool(keys) and not is_small_file(self._store, keys[0], request)
 
     def read_batch(
         self,

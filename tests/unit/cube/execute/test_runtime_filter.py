@@ -25,6 +25,7 @@ from kartothek_cube.core.io.formats import ParquetFormat
 from kartothek_cube.core.io.parquet import ParquetSource
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.cube.execute import load as join
+from kartothek_cube.cube.execute import run
 from kartothek_cube.cube.execute.load import BuildSide
 from kartothek_cube.testing.stores import CountingStore
 
@@ -101,6 +102,20 @@ def test_payload_is_read_where_the_keys_are(decoded):
     assert decoded["FORECAST"] <= WEEKS * 20
 
 
+@pytest.mark.usefixtures("only_fast")
+@pytest.mark.parametrize("at_once", [1, WEEKS])
+def test_a_few_rows_of_the_seed_say_what_is_read_of_others(monkeypatch, decoded, at_once):
+    monkeypatch.setattr(run.BatchLoader, "limit", lambda _: at_once)
+    store, joins = built(), []
+    monkeypatch.setattr(run, "_join_parts", lambda *a, original=run._join_parts: joins.append(a) or original(*a))
+    payload = ["SALES", "FORECAST", "STOCK"]
+    found = query_cube_arrow(CUBE, store, C("SALES").isin([1.0, 101.0]), payload_columns=payload)
+    assert [list(row.values()) for row in found.select(payload).to_pylist()] == [[1.0, 3.0, 2], [101.0, 303.0, 2]]
+    assert len(joins) == at_once - 1
+    assert decoded["FORECAST"] <= WEEKS * 20
+    assert decoded["STOCK"] <= WEEKS * 20
+
+
 @pytest.mark.every(3)
 @pytest.mark.parametrize("appended", [False, True])
 @pytest.mark.parametrize("chunk_size", [7, 1_000])
@@ -117,6 +132,8 @@ def test_payload_is_read_where_the_keys_are(decoded):
         (C("STOCK") < 30) & (C("BRAND") >= "brand 5") & (C("DAY") == 2),
         (C("BRAND") == "brand 3") & (C("SALES") > 10.0),
         (C("FORECAST") < 300.0) & (C("STOCK") == 4),
+        C("SALES").isin([3.25, 16.0, 17.5, 100.0]),
+        (C("DAY") == 3) & (C("NAME") == "name 1"),
     ],
     ids=str,
 )
