@@ -228,7 +228,7 @@ def _selected(
 
 
 # So many files, rows and bytes of pages are decoded at once.
-_FILES_AT_ONCE, _ROWS_OF_PAGES, _BYTES_OF_PAGES = 64, 131_072, 16 * 2**20
+_FILES_AT_ONCE, _ROWS_OF_PAGES, _BYTES_OF_PAGES = 64, 524_288, 16 * 2**20
 # In so few pages a file nearly every one has a row, so all columns are decoded at once.
 _FEW_PAGES = 2
 # After such an error row groups are read, which have the better error if the file is damaged.
