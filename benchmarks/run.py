@@ -7,6 +7,7 @@ import ast
 import importlib.metadata
 import importlib.util
 import json
+import math
 import os
 import platform
 import re
@@ -16,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import groupby, takewhile
+from itertools import takewhile
 from pathlib import Path
 
 from pairs import FIGURES, PROC, Row, figures
@@ -83,10 +84,16 @@ def title(script: str) -> str:
 
 
 def section(script: str, rows: Sequence[Row]) -> str:
-    """A heading, the day, and a table with a line for each work and figure of ours."""
+    """A heading, the day, and a table with a line for each work and figure of ours.
+
+    Peers that were not there are left out.
+    """
+    by_figure: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        if not (math.isnan(row.theirs) and math.isnan(row.ours)):
+            by_figure.setdefault((row.work, figures(row)[1], row.unit), []).append(row)
     lines, before = [], ""
-    for _, same in groupby(rows, lambda row: (row.work, figures(row)[1], row.unit)):
-        of_work = list(same)
+    for of_work in by_figure.values():
         lines.append(line(of_work, before))
         before = of_work[0].work
     return f"## {title(script)}\n\n{datetime.now(UTC):%Y-%m-%d}.\n\n{TABLE}{''.join(lines)}"

@@ -111,12 +111,15 @@ def test_a_work_is_a_line_of_the_table_with_all_its_peers(module):
     rows = [
         row("pyarrow", 1.0, 2.0, 2.0, math.nan, "<= 1.3x", met=False),
         row("DuckDB", 4.0, 2.0, 0.5, math.nan, "<= 1.3x", met=True),
+        row("Lance", math.nan, math.nan, math.nan, math.nan, "<= 1x", met=None),
+        module("pairs").Row("build: peak", "", math.nan, 5.0, math.nan, math.nan, "", met=None, unit="MiB"),
         row("Polars", 3.0, 2.0, 0.7, math.nan, "", met=None),
     ]
     lines = module("run").section("planning", rows).splitlines()
-    assert lines[-2:] == [
+    assert lines[-3:] == [
         "|---|--:|---|",
         "| build | 2.00 s | pyarrow 1.00 (2.00x **missed** ≤1.3x), DuckDB 4.00, Polars 3.00 |",
+        "| … peak | 5.00 MiB |  |",
     ]
 
 
