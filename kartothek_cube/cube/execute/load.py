@@ -399,7 +399,8 @@ class PartitionLoader:
         )
         results = self._each([read_seed, *(partial(read_other, role) for role in roles)])
         seed = next(results)
-        if clauses[seed_role.id]:
+        # A remote store reads the others already.
+        if roles and clauses[seed_role.id] and not self._store.is_remote:
             runtime_filter += few_cells(seed, seed_role.dimensions)
         restricting = sum(role.restricts for role in roles)  # these come first
         return join_cells(seed, context.cell_columns, islice(results, restricting), results, part.values)

@@ -490,7 +490,7 @@ def _join_parts(
             runtime_filter += found[role.id].runtime_filter
     seed = newest_rows(read(seed_role), (number, *seed_role.dimensions))
     seed = newest_rows(seed, (number, *cells)) if set(seed_role.dimensions) - set(cells) else seed
-    if clauses[seed_role.id] and loader.has_large_file(context, seed_role, parts[0]):
+    if roles and clauses[seed_role.id] and loader.has_large_file(context, seed_role, parts[0]):
         runtime_filter += few_cells(seed, seed_role.dimensions, len(parts))
     others = map(read_other, roles)  # those that restrict come first
     joined = join_cells(seed, (number, *cells), islice(others, len(restricting)), others, {})
