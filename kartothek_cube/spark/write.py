@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kartothek_cube.core.arguments import as_list, check_flag, converter_str
-from kartothek_cube.core.arrow.keys import pack_one, stable_order
+from kartothek_cube.core.arrow.keys import sorted_table
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
 from kartothek_cube.core.commit.dataset_write import DatasetWrite
 from kartothek_cube.core.dataset.reference import DatasetRef, target_of
@@ -953,5 +953,4 @@ def _in_order(task: _SourceTask, tables: Iterator[pa.Table]) -> Iterator[pa.Tabl
         yield from sorted_pieces(tables, task.order, max(1, task.limit // _SHARES))
     elif rows:
         table = pa.concat_tables(tables).combine_chunks()
-        order = stable_order(pack_one(table, task.order))
-        yield table if order is None else table.take(pa.array(order))
+        yield sorted_table(table, task.order)

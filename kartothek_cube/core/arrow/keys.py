@@ -184,7 +184,7 @@ def stable_order(keys: IntArray) -> IntArray | None:
 def sorted_table(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     """The rows sorted by some columns, nulls last, equal rows in their order."""
     order = stable_order(pack_one(table, columns))
-    return table if order is None else table.take(pa.array(order))
+    return table if order is None else take_rows(table, order)
 
 
 def group_starts(keys: IntArray) -> IntArray:
@@ -209,8 +209,8 @@ def expand_ranges(first: IntArray, counts: IntArray) -> tuple[IntArray, IntArray
 
 
 def take_rows(table: pa.Table, positions: IntArray) -> pa.Table:
-    """`pyarrow.Table.take`, also for a table without columns."""
-    return table.take(pa.array(positions)) if table.num_columns else empty_rows(len(positions))
+    """The rows at positions, which the table has; also of a table without columns."""
+    return pc.take(table, pa.array(positions), boundscheck=False) if table.num_columns else empty_rows(len(positions))
 
 
 def take_chunked(table: pa.Table, positions: IntArray) -> pa.Table:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.arrow.keys import BoolArray, IntArray, expand_ranges
+from kartothek_cube.core.arrow.keys import BoolArray, IntArray, expand_ranges, group_starts
 from kartothek_cube.core.expressions.predicates import Bounds, Predicates, columns_of, possible_chunks
 from kartothek_cube.core.io.footers import (
     MAGIC,
@@ -334,9 +334,10 @@ def _column(pages: ChosenPages, runs: _Runs, position: int, chunks: Sequence[Chu
 def _bytes(files: Sequence[PagedFile], spans: IntArray) -> list[Buffer]:
     """The bytes of spans, which are lines of the number of the file, begin and end."""
     found: list[Buffer] = [b""] * len(spans)
-    for number in np.unique(spans[:, 0]).tolist():
-        own = np.flatnonzero(spans[:, 0] == number)
-        for place, part in zip(own.tolist(), files[number].read(spans[own, 1:]), strict=True):
+    order = np.argsort(spans[:, 0], kind="stable")
+    for begin, end in pairwise([*group_starts(spans[order, 0]).tolist(), len(order)]):
+        own = order[begin:end]
+        for place, part in zip(own.tolist(), files[spans[own[0], 0]].read(spans[own, 1:]), strict=True):
             found[place] = part
     return found
 

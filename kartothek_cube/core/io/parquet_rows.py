@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.keys import IntArray
+from kartothek_cube.core.arrow.keys import IntArray, take_rows
 from kartothek_cube.core.arrow.types import compatible, stored_type
 from kartothek_cube.core.expressions.predicates import (
     Bounds,
@@ -217,7 +217,7 @@ def _selected(
     table = _typed(_read(source, groups, filtered), source.rows(groups), filtered, schema, key, encoded=True)
     mask = matching_rows(table, predicates)
     positions = np.flatnonzero(mask)
-    table = table if len(positions) == len(mask) else table.take(pa.array(positions))
+    table = table if len(positions) == len(mask) else take_rows(table, positions)
     others = _read_at(source, groups, [c for c in rest if c in source.positions], positions)
     if others is not None:
         table = pa.table([*table.columns, *others.columns], names=[*table.column_names, *others.column_names])
@@ -324,14 +324,14 @@ def _rows_of_pages(
     positions = np.flatnonzero(matching_rows(table, predicates))
     ends = np.cumsum(pages.rows)
     found = np.diff(np.searchsorted(positions, np.append(0, ends)))
-    table = table if len(positions) == table.num_rows else table.take(pa.array(positions))
+    table = table if len(positions) == table.num_rows else take_rows(table, positions)
     if is_late and len(positions):
         hit = np.flatnonzero(found)
         left = pages.some(hit)
         others = _read_some(left, rest)
         if others is not None:
             moved = np.cumsum(left.rows) - ends[hit]
-            others = others.take(pa.array(positions + np.repeat(moved, found[hit])))
+            others = take_rows(others, positions + np.repeat(moved, found[hit]))
             table = pa.table([*table.columns, *others.columns], names=[*table.column_names, *others.column_names])
     counts = np.bincount(pages.numbers, found, len(pages.files)).astype(np.int64)
     return _typed(table, len(positions), columns, schema, key), counts
@@ -363,7 +363,7 @@ def _read_at(
         return table
     # Where the rows of a row group begin in the table, instead of among all rows.
     moved = np.cumsum(counts) - counts - begins
-    return table.take(pa.array(positions + np.repeat(moved, np.diff(bounds)[hit])))
+    return take_rows(table, positions + np.repeat(moved, np.diff(bounds)[hit]))
 
 
 def _read(source: ParquetSource, groups: Sequence[int], columns: Sequence[str]) -> pa.Table | None:

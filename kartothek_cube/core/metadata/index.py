@@ -477,8 +477,13 @@ def run_starts(values: pa.Array) -> IntArray:
     return np.concatenate(([0], np.flatnonzero(changed) + 1)).astype(np.int64)
 
 
-def index_from_table(table: pa.Table, column: str, data_type: pa.DataType, key: str) -> SecondaryIndex:
-    """The pairs of an index file of any writer: values, each with the list of its labels."""
+def index_from_table(
+    table: pa.Table, column: str, data_type: pa.DataType, key: str, clauses: Sequence[Clause] = ()
+) -> SecondaryIndex:
+    """The pairs of an index file of any writer: values, each with the list of its labels.
+
+    Only values that satisfy all clauses.
+    """
     # Other writers leave large strings, any order of values, and values that occur twice.
     if column not in table.column_names or LABELS not in table.column_names:
         raise CorruptData(
@@ -488,6 +493,9 @@ def index_from_table(table: pa.Table, column: str, data_type: pa.DataType, key: 
         keys = pa.concat_arrays(table.column(column).cast(normal_type(data_type)).chunks or [pa.array([], data_type)])
         lists: Any = table.column(LABELS).combine_chunks()
         lists = pa.concat_arrays(lists.chunks) if isinstance(lists, pa.ChunkedArray) else lists
+        if clauses:
+            picked = pa.array(matching_all(keys, clauses))
+            keys, lists = keys.filter(picked), lists.filter(picked)
         counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
         labels = _coded(lists.flatten())
         null_key, null_label = _is_null(keys), labels.is_null().to_numpy(zero_copy_only=False)

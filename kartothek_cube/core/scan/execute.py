@@ -421,7 +421,8 @@ def stream_together(
         if len(batch) > 1:
             with suppress(TooLarge):
                 return [iter([read_batch(store, request, batch, room)[0]]), *(iter(()) for _ in batch[1:])]
-        return map(load_one, batch)  # one after the other: all of them take too much room
+        # The others later, one after the other: all of them take too much room.
+        return chain([load_one(batch[0])], map(load_one, batch[1:]))
 
     def limit() -> int:
         return min(_MOST_FILES, at_once or (room // largest if largest else 1))

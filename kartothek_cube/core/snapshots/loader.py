@@ -110,12 +110,13 @@ def read_index(
 ) -> tuple[SecondaryIndex, bool]:
     """The index of a file, and whether it is whole.
 
-    With ``clauses`` only those row groups are read that may have a matching value.
+    With ``clauses`` only those row groups are read that may have a matching value, and of an index
+    that is not whole only such values are kept.
     """
     predicates = (tuple(clauses),) if clauses else None
     pieces, values, is_whole, is_kept = list[SecondaryIndex](), 0, True, True
-    for table, is_whole in stream_columns(store, key, uuid, predicates, pa.schema([(column, data_type)])):  # noqa: B007
-        pieces.append(index_from_table(table, column, data_type, key))
+    for table, is_whole in stream_columns(store, key, uuid, predicates, pa.schema([(column, data_type)])):
+        pieces.append(index_from_table(table, column, data_type, key, () if is_whole else clauses))
         values += len(pieces[-1].keys)
         if clauses and values > _MANY_VALUES:
             pieces, is_kept = [merge_indices(pieces).select(clauses).packed()], False

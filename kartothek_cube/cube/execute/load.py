@@ -30,7 +30,7 @@ from kartothek_cube.core.arrow.keys import (
     ascends,
     pack,
     pack_one,
-    stable_order,
+    sorted_table,
     take_rows,
 )
 from kartothek_cube.core.expressions.predicates import Clause, Constants, filter_table, matching_rows
@@ -229,11 +229,9 @@ def newest_rows(table: pa.Table, cells: Sequence[str]) -> pa.Table:
     if table.num_rows < 2 or ascends(table, cells):
         return table
     keys = pack_one(table, cells)
-    order = stable_order(keys)
-    order = np.arange(len(keys)) if order is None else order
-    keys = keys[order]
-    last = np.append(keys[1:] != keys[:-1], True)
-    return table.take(pa.array(order[last]))
+    order = np.argsort(keys, kind="stable")
+    is_last = np.append(np.diff(keys[order]) != 0, True)
+    return take_rows(table, order[is_last])
 
 
 def few_cells(seed: pa.Table, dimensions: Sequence[str], parts: int = 1) -> tuple[Clause, ...]:
@@ -571,7 +569,7 @@ def sorted_by_cell(context: GroupContext, tables: Sequence[pa.Table]) -> pa.Tabl
     table = pa.concat_tables(tables) if tables else context.schema.empty_table()
     if len(tables) < 2 and is_ordered(context):
         return table
-    return ordered_rows(table, (*context.dimension_columns, *context.partition_columns))
+    return sorted_table(table, (*context.dimension_columns, *context.partition_columns))
 
 
 def clauses_of(role: DatasetRole, part: GroupPartition, key: Mapping[str, Any]) -> tuple[Clause, ...]:
@@ -579,11 +577,3 @@ def clauses_of(role: DatasetRole, part: GroupPartition, key: Mapping[str, Any]) 
     # Planning has applied the conditions on partition columns.
     rest = tuple(c for c in role.clauses if c.column not in part.values)
     return (*rest, *(Clause(c, "==", v) for c, v in key.items() if c in role.schema.names and c not in part.values))
-
-
-def ordered_rows(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The rows sorted by some columns; the table itself if it is sorted already."""
-    if table.num_rows < 2:
-        return table
-    order = stable_order(pack_one(table, columns))
-    return table if order is None else table.take(pa.array(order))

@@ -30,6 +30,7 @@ from kartothek_cube.core.arrow.keys import (
     pack,
     position_type,
     scratch,
+    sorted_table,
     split_groups,
 )
 from kartothek_cube.core.expressions.predicates import Bounds, Clause, Mask
@@ -54,7 +55,6 @@ from kartothek_cube.cube.execute.load import (
     is_shared,
     join_cells,
     newest_rows,
-    ordered_rows,
     rows_at,
     sorted_by_cell,
     take_indices,
@@ -71,8 +71,9 @@ from kartothek_cube.cube.query.plan import (
     select_groups,
 )
 
-# A table of all possible keys takes less memory than sorting up to this multiple of the keys.
-_SPARSE = 8
+# A table of all possible keys takes less memory than sorting up to this multiple of the keys. Up to
+# so many keys a thread would start as long as it fills the table.
+_SPARSE, _SHARE_ROWS = 8, 250_000
 
 # --- the rows of several partitions in one order --------------------------------------------------
 
@@ -114,12 +115,17 @@ def _dense_order(keys: Sequence[IntArray]) -> Positions | None:
     # One pass to fill the table and one to read it, instead of a sort.
     places: Positions = scratch(span, position_type(rows))
     places.fill(-1)
-    begin = 0
-    for values in keys:
-        places[values] = np.arange(begin, begin + len(values), dtype=places.dtype)
-        begin += len(values)
-    order = places[places >= 0]
-    return order if len(order) == rows else None
+    ends = np.cumsum([0, *map(len, keys)])
+
+    def fill(numbers: range) -> None:
+        for i in numbers:
+            places[keys[i]] = np.arange(ends[i], ends[i + 1], dtype=places.dtype)
+
+    shares = np.linspace(0, rows, 1 + max(1, min(thread_count(), rows // _SHARE_ROWS)))
+    cuts = np.searchsorted(ends, shares).tolist()
+    list(map_in_threads(fill, [range(*cut) for cut in pairwise(cuts)]))
+    order = places if span == rows else places[places >= 0]
+    return order if len(order) == rows and int(order.min()) >= 0 else None
 
 
 def _column_copies(
@@ -333,7 +339,7 @@ def _iter_spilled(
                 spill.add(number, rows)
         for number in spill.numbers() if plan.removed is None else range(keys.num_rows):
             tables = spill.take(number) or [plan.schema.empty_table()]
-            yield keys.slice(number, 1).to_pylist()[0], ordered_rows(pa.concat_tables(tables), order)
+            yield keys.slice(number, 1).to_pylist()[0], sorted_table(pa.concat_tables(tables), order)
 
 
 # --- batches --------------------------------------------------------------------------------------
@@ -496,8 +502,9 @@ def _join_parts(
     joined = join_cells(seed, (number, *cells), islice(others, len(restricting)), others, {})
     if not joined.rows:
         return joined, np.zeros(len(parts), dtype=np.int64)
-    numbers, rows = seed.column(number), joined.parts[0].positions
-    counts = np.bincount(numbers.to_numpy() if rows is None else numbers.to_numpy()[rows], minlength=len(parts))
+    numbers, rows = seed.column(number), joined.parts[0].positions  # both ascend
+    ends = np.searchsorted(numbers.to_numpy(), np.arange(len(parts) + 1))
+    counts = np.diff(ends if rows is None else np.searchsorted(rows, ends))
     return _with_partition_values(joined, context, parts, numbers), counts
 
 

@@ -96,6 +96,17 @@ def test_a_lazy_scan_begins_with_few_files(tmp_path, together, only_fast):
     assert together[0] < max(together) <= 20
 
 
+def test_files_that_a_lazy_scan_reads_singly_are_read_in_threads(tmp_path, monkeypatch):
+    readers, read = set(), execute.open_rows
+    monkeypatch.setattr(execute, "open_rows", lambda *of: readers.add(threading.current_thread().name) or read(*of))
+    local = LocalStore(tmp_path, fsync=False)
+    store_dataframes_as_dataset(local, "uuid", [ROWS], partition_on=["p"])
+    with connect(local, options=options(threads=2)) as connection:
+        assert len(connection.sql("SELECT * FROM uuid").to_arrow_table()) == len(ROWS)
+    assert readers
+    assert all(name.startswith("kartothek_cube") for name in readers)
+
+
 def test_large_files_are_filtered_one_by_one(tmp_path, together, only_fast, monkeypatch):
     monkeypatch.setattr(small_files, "_MAX_ROWS", 3)
     local = LocalStore(tmp_path, fsync=False)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.core.arrow.keys import pack
+from kartothek_cube.cube.execute import run
 from kartothek_cube.cube.execute.load import BuildSide, JoinedRows, join_cells
 from kartothek_cube.cube.execute.run import concat_sorted, merged_order
 
@@ -48,12 +49,16 @@ def test_the_order_is_stable(keys):
         ([[1, 2], [2, 3]], [0, 1]),
         ([[2, 3], [1, 2]], [2, 0, 3, 1]),
         ([[0, 2], [1, 3]], [0, 2, 1, 3]),
+        ([[0, 3], [2, 4]], [0, 2, 1, 3]),
+        ([[0, 3], [0, 1]], [0, 2, 3, 1]),
         ([[0, 10**6], [1, 10**6]], [0, 2, 1, 3]),
         ([[2, 1]], [1, 0]),
     ],
-    ids=["apart", "touching", "touching the wrong way", "dense", "far", "unsorted"],
+    ids=["apart", "touching", "touching the wrong way", "dense", "with a gap", "equal", "far", "unsorted"],
 )
-def test_ways_to_an_order(keys, expected):
+@pytest.mark.parametrize("rows_of_a_thread", [1, 250_000])
+def test_ways_to_an_order(monkeypatch, keys, expected, rows_of_a_thread):
+    monkeypatch.setattr(run, "_SHARE_ROWS", rows_of_a_thread)
     order = merged_order([int64s(own) for own in keys])
     assert (order if isinstance(order, list) else order.tolist()) == expected
 
