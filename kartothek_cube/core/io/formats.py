@@ -212,8 +212,7 @@ def page_options(rows: int, columns: int, codecs: Collection[str]) -> dict[str, 
 
 def _seems_sorted(column: pa.ChunkedArray) -> bool:
     """Whether a sample of the rows ascends. Nothing but speed depends on it."""
-    is_text = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
-    if not is_text and (not pa.types.is_primitive(column.type) or pa.types.is_boolean(column.type)):
+    if not _is_text(column.type) and (not pa.types.is_primitive(column.type) or pa.types.is_boolean(column.type)):
         return False
     places = np.linspace(0, len(column) - 1, _PROBES).astype(np.int64)
     sample = column.take(pa.array(places))
@@ -303,7 +302,6 @@ _LARGEST_DICTIONARY, _LARGEST_OF_SORTED = 2**20, 2**13
 _WORTH_DELTAS, _BLOCK, _MINIBLOCK, _BLOCK_BITS = 0.8, 128, 32, 64
 # A codec that leaves more of the bytes costs more than it saves.
 _LEAST_SAVED = 0.9
-_MAY_BE_DELTAS = (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date, pa.types.is_time, pa.types.is_duration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,13 +378,18 @@ def _encoding(sample: pa.Array, rows: int, light: str, strong: str) -> Encoding:
         # Not DELTA_BYTE_ARRAY, a third of the size of sorted texts: pyarrow 6 cannot read it.
         return Encoding("PLAIN", _shrinks(_bytes(sample), strong))
     deltas, in_deltas = None, np.inf
-    if any(is_type(sample.type) for is_type in _MAY_BE_DELTAS):
+    if _may_be_deltas(sample.type):
         deltas, in_deltas = _deltas(sample)
     if in_dictionary <= 1.15 * in_deltas and in_dictionary <= width / 2:
         return Encoding("RLE_DICTIONARY", _dictionary_shrinks(values, codes, bits, (packed * rows, entries), light))
     if deltas is not None and in_deltas <= _WORTH_DELTAS * width:
         return Encoding("DELTA_BINARY_PACKED", _shrinks(deltas, light) and in_deltas < width / 8)
     return Encoding("PLAIN", _shrinks(_bytes(sample), strong))
+
+
+def _may_be_deltas(data_type: pa.DataType) -> bool:
+    types = (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date, pa.types.is_time, pa.types.is_duration)
+    return any(is_type(data_type) for is_type in types)
 
 
 def _number_of_values(drawn: int, distinct: int) -> float:
@@ -696,15 +699,20 @@ def encode_bare(table: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-def encode_groups(tables: Iterable[pa.Table], schema: pa.Schema, statistics: Sequence[str]) -> pa.Buffer:
+def encode_groups(tables: Iterable[pa.Table], schema: pa.Schema, key: str) -> pa.Buffer:
     """A ZSTD file with a row group for each table, one at least.
 
-    The tables have dictionaries where ``schema``, which readers see, has their values. Only some
-    columns have ``statistics``.
+    The tables have dictionaries where ``schema``, which readers see, has their values. Only the
+    values of the column ``key`` ascend, each of which occurs once, and have statistics.
     """
     remaining = iter(tables)
     first, sink = next(remaining), pa.BufferOutputStream()
-    options = {**_WRITER, "compression": "ZSTD", "store_schema": False, "write_statistics": list(statistics)}
+    encoding = "DELTA_BINARY_PACKED" if _may_be_deltas(schema.field(key).type) else "PLAIN"
+    paths = leaf_paths(first.schema)
+    options = {**_WRITER, "compression": "ZSTD", "store_schema": False, "write_statistics": [key]}
+    options["use_dictionary"] = [path for path in paths if path != key]
+    # A part of a nested column may have the same path.
+    options["column_encoding"] = {key: encoding} if paths.count(key) == 1 else None
     with pq.ParquetWriter(sink, first.schema, **options) as writer:
         for table in chain([first], remaining):
             writer.write_table(table, row_group_size=max(1, table.num_rows))

@@ -23,7 +23,6 @@ from kartothek_cube.core.arrow.keys import (
     group_starts,
     pack_one,
     ranks,
-    stable_order,
     take_rows,
     z_order_keys,
 )
@@ -823,8 +822,7 @@ def newest_positions(
     """The positions of the rows of `newest_cells` among those of all files."""
     rows = pa.concat_tables(tables)
     cells = pack_one(rows, dimensions)
-    order = stable_order(cells)
-    order = np.arange(len(cells)) if order is None else order
+    order = np.argsort(cells, kind="stable")
     cells, files = cells[order], np.repeat(np.arange(len(tables)), [t.num_rows for t in tables])[order]
     same = cells[1:] == cells[:-1]
     twice = np.flatnonzero(same & (files[1:] == files[:-1]))

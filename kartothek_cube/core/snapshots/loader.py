@@ -102,7 +102,7 @@ def index_bytes(index: SecondaryIndex, group_rows: int = INDEX_ROWS) -> memoryvi
             group = whole.slice(start, group_rows).packed()
             yield pa.table([group.keys, group.lists.dictionary.take(group.lists.indices)], names=schema.names)
 
-    return memoryview(encode_groups(groups(), schema, [index.column]))
+    return memoryview(encode_groups(groups(), schema, index.column))
 
 
 def read_index(

@@ -12,7 +12,6 @@ from kartothek_cube.core.arrow.keys import (
     IntArray,
     group_starts,
     pack_one,
-    stable_order,
     take_rows,
 )
 from kartothek_cube.core.display import Step
@@ -236,8 +235,7 @@ def last_steps(plan: QueryPlan) -> tuple[Step, Step]:
 def _slices(aligned: Aligned, columns: Sequence[str]) -> tuple[IntArray, IntArray]:
     """The order of the aligned partitions by the cube's partition columns, and slice offsets."""
     keys = pack_one(aligned.keys, columns)
-    sorting = stable_order(keys)
-    order = np.arange(len(keys)) if sorting is None else sorting
+    order = np.argsort(keys, kind="stable")
     return order, np.append(group_starts(keys[order]), len(aligned)).astype(np.int64)
 
 

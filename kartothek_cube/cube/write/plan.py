@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arguments import converter_str, converter_str_tupleset, drop_or_fill, pluralize
-from kartothek_cube.core.arrow.keys import IntArray, KeyIndex, Spill, ascends, pack, pack_one, stable_order
+from kartothek_cube.core.arrow.keys import IntArray, KeyIndex, Spill, ascends, pack, pack_one, take_rows
 from kartothek_cube.core.arrow.pandas import concat_blocks, is_block, null_count, to_table
 from kartothek_cube.core.arrow.types import ordered, unify
 from kartothek_cube.core.commit.change import Change, OnConflict
@@ -263,10 +263,9 @@ def _sorted(write: MemberWrite, table: pa.Table) -> pa.Table:
     if ascends(table, write.sort_columns):
         return table
     keys = pack_one(table, write.sort_columns)
-    order = stable_order(keys)
-    if order is not None:
-        table, keys = table.take(pa.array(order)), keys[order]
-    check_repeated(write, table, keys)
+    order = np.argsort(keys, kind="stable")
+    table = take_rows(table, order)
+    check_repeated(write, table, keys[order])
     return table
 
 
@@ -625,11 +624,10 @@ def _check_files(store: Store, write: MemberWrite, files: Sequence[Receipt], pla
     streams = [open_rows(store, file.key, request, nbytes, file.values)[1] for file in files]
     for cells in _side_by_side(streams, write.dimensions):
         keys = pack_one(cells, write.dimensions)
-        order = stable_order(keys)
-        keys = keys if order is None else keys[order]
-        duplicates = np.flatnonzero(keys[1:] == keys[:-1])
+        order = np.argsort(keys, kind="stable")
+        duplicates = np.flatnonzero(np.diff(keys[order]) == 0)
         if len(duplicates):
-            first = int(duplicates[0]) if order is None else int(order[duplicates[0]])
+            first = int(order[duplicates[0]])
             values = {c: v for c, v in files[0].values.items() if c in write.sort_columns}
             cell = {**values, **cells.slice(first, 1).to_pylist()[0]}
             raise InvalidInput(

@@ -100,13 +100,26 @@ SAMPLES = {
 }
 
 
+@pytest.mark.parametrize("column", ["x", "a.b", "partition.list.item"])
 @pytest.mark.parametrize("kind", SAMPLES, ids=str)
-def test_every_type_can_be_indexed(kind):
-    normal = index_type(kind, "x", UUID)
-    index = build_index("x", normal, [(pa.array(SAMPLES[kind], type=kind), "a")])
-    back = index_from_table(pq.read_table(pa.BufferReader(index_bytes(index))), "x", normal, "key")
+def test_every_type_can_be_indexed(kind, column):
+    normal = index_type(kind, column, UUID)
+    index = build_index(column, normal, [(pa.array(SAMPLES[kind], type=kind), "a")])
+    back = index_from_table(pq.ParquetFile(pa.BufferReader(index_bytes(index))).read(), column, normal, "key")
     assert back.values.type == normal
     assert sorted(back.values.to_pylist()) == sorted(SAMPLES[kind])
+
+
+@pytest.mark.parametrize(
+    ("kind", "encoding"),
+    [(pa.int64(), "DELTA_BINARY_PACKED"), (pa.date32(), "DELTA_BINARY_PACKED"), (pa.string(), "PLAIN")],
+)
+def test_values_of_an_index_have_no_dictionary_but_labels_have(kind, encoding):
+    index = build_index("x", index_type(kind, "x", UUID), [(pa.array(SAMPLES.get(kind, [1, 2]), type=kind), "a")])
+    group = pq.read_metadata(pa.BufferReader(index_bytes(index))).row_group(0)
+    values, labels = (group.column(j) for j in range(2))
+    assert set(values.encodings) == {encoding, "RLE"}
+    assert (values.has_dictionary_page, labels.has_dictionary_page) == (False, True)
 
 
 @pytest.mark.parametrize(
