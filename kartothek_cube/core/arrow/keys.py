@@ -209,8 +209,8 @@ def expand_ranges(first: IntArray, counts: IntArray) -> tuple[IntArray, IntArray
 
 
 def take_rows(table: pa.Table, positions: IntArray) -> pa.Table:
-    """The rows at positions, which the table has; also of a table without columns."""
-    return pc.take(table, pa.array(positions), boundscheck=False) if table.num_columns else empty_rows(len(positions))
+    """`pyarrow.Table.take`, also for a table without columns."""
+    return table.take(pa.array(positions)) if table.num_columns else empty_rows(len(positions))
 
 
 def take_chunked(table: pa.Table, positions: IntArray) -> pa.Table:

@@ -703,7 +703,7 @@ def encode_groups(tables: Iterable[pa.Table], schema: pa.Schema, key: str) -> pa
     """A ZSTD file with a row group for each table, one at least.
 
     The tables have dictionaries where ``schema``, which readers see, has their values. Only the
-    values of the column ``key`` ascend, each of which occurs once, and have statistics.
+    column ``key`` has statistics; its values ascend, and no two are equal.
     """
     remaining = iter(tables)
     first, sink = next(remaining), pa.BufferOutputStream()

@@ -217,7 +217,8 @@ def _selected(
     table = _typed(_read(source, groups, filtered), source.rows(groups), filtered, schema, key, encoded=True)
     mask = matching_rows(table, predicates)
     positions = np.flatnonzero(mask)
-    table = table if len(positions) == len(mask) else take_rows(table, positions)
+    # Positions that come from the table itself need no check of their bounds.
+    table = table if len(positions) == len(mask) else pc.take(table, pa.array(positions), boundscheck=False)
     others = _read_at(source, groups, [c for c in rest if c in source.positions], positions)
     if others is not None:
         table = pa.table([*table.columns, *others.columns], names=[*table.column_names, *others.column_names])
@@ -324,7 +325,7 @@ def _rows_of_pages(
     positions = np.flatnonzero(matching_rows(table, predicates))
     ends = np.cumsum(pages.rows)
     found = np.diff(np.searchsorted(positions, np.append(0, ends)))
-    table = table if len(positions) == table.num_rows else take_rows(table, positions)
+    table = table if len(positions) == table.num_rows else pc.take(table, pa.array(positions), boundscheck=False)
     if is_late and len(positions):
         hit = np.flatnonzero(found)
         left = pages.some(hit)
