@@ -412,9 +412,9 @@ def stream_together(
         nonlocal largest
         is_small, pieces = open_rows(store, task.key, request, nbytes, task.constants)
         tables = list(pieces) if is_small else []
-        size = sum(table.nbytes for table in tables) if is_small else nbytes
-        weight.measured(size)
-        largest = max(largest, size)
+        size = sum(table.nbytes for table in tables)
+        weight.measured(size)  # of the files that are read when their turn comes, few are opened ahead
+        largest = max(largest, size if is_small else nbytes)
         return iter(tables) if is_small else pieces
 
     def load(batch: Sequence[ScanTask]) -> Iterable[Iterator[pa.Table]]:
