@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 # Modules with code: the rooms' `__init__` do not count. These figures may be lowered only.
 MOST_MODULES = 176
-MOST_LINES = 40_915
+MOST_LINES = 40_800
 MOST_IMPORTS = 1_876
 # Lines of code of a module: without imports, docstrings, comments and blank lines. A bound on lines
 # with docstrings would cut rooms apart.

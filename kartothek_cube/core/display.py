@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
+from msgspec import Struct
 
 from kartothek_cube.core.arguments import pluralize, shortened
 from kartothek_cube.core.expressions.predicates import Clause, Predicates
@@ -183,8 +183,7 @@ def in_notebook(*parts: Markup) -> Markup:
 _SHOWN_VALUES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class StepRow:
+class StepRow(Struct, frozen=True):
     """One line of a step: a name, the count before and after (None if there is none), a remark."""
 
     name: str
@@ -193,8 +192,7 @@ class StepRow:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One step of planning; ``unit`` names the counted things."""
 
     title: str
@@ -202,8 +200,7 @@ class Step:
     rows: tuple[StepRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """An explained plan: the facts of the query, the steps, the files that are read."""
 
     title: str

@@ -12,11 +12,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
 import pyarrow as pa
+from msgspec import Struct
 
 from kartothek_cube.core.arguments import join_names, pluralize
 from kartothek_cube.core.arrow.types import compatible
@@ -115,8 +115,7 @@ def latest_state(members: Iterable[TaggedState]) -> TaggedState:
 _GAPS = ' Whole numbers with missing values are floats in pandas: drop or fill the missing ones, then astype("int64").'
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetInfo:
+class DatasetInfo(Struct, frozen=True):
     """The properties of a dataset that the checks use, whether it is stored or planned."""
 
     id: str
@@ -489,8 +488,7 @@ def ledger_in(document: Document) -> Ledger:
     return ledger_of(document.metadata) or Ledger()
 
 
-@dataclass(frozen=True, slots=True)
-class Nearest:
+class Nearest(Struct, frozen=True):
     """Finds the state of a dataset in which some write is the last one, beside another state."""
 
     required: str | None
@@ -598,8 +596,7 @@ def _has_changed(old: Snapshot | None, new: Snapshot | None) -> bool:
 # --- writes of older versions ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PartialCommit:
+class PartialCommit(Struct, frozen=True):
     """A write that some of its datasets have and others lack; ids of these datasets in the cube."""
 
     write: CubeCommit

@@ -12,10 +12,11 @@ import logging
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from kartothek_cube.core.arguments import converter_str, converter_str_set_optional, did_you_mean, join_names
 from kartothek_cube.core.metadata.commit_log import Commit
@@ -447,8 +448,7 @@ C = TypeVar("C", bound=Commit)
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class PastWrite:
+class PastWrite(Struct, frozen=True):
     """One write to a cube: to several of its datasets, or a commit to one.
 
     Attributes

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 from dask.dataframe.utils import UNKNOWN_CATEGORIES
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import as_list
 from kartothek_cube.core.commit.change import OnConflict
@@ -504,7 +506,7 @@ def _written(
     columns = schema_of(frame, known, target.uuid)
     request = target.request
     if request.sorts_as_recorded and not set(request.sort_columns) <= set(columns.names):
-        target = replace(target, request=replace(request, sort_columns=()))
+        target = dataclasses.replace(target, request=replace(request, sort_columns=()))
     target.check(table, columns)
     npartitions = check_ratio(ratio, frame.npartitions)
     if npartitions != frame.npartitions:

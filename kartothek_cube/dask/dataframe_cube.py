@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import dask
 import dask.dataframe as dd
+from msgspec.structs import replace
 
 from kartothek_cube.core.arrow.pandas import to_table
 from kartothek_cube.core.commit.change import OnConflict
@@ -264,7 +265,7 @@ def commit_with_buckets(target: CubeTarget, buckets: Mapping[str, Any], staged: 
         members = {i: replace(w, layout=recorded(w.layout, *buckets[i])) for i, w in write.datasets.items()}
         return replace(write, datasets=members)
 
-    return commit_blocks(replace(target, plan=planned), staged)
+    return commit_blocks(dataclasses.replace(target, plan=planned), staged)
 
 
 # --- queries --------------------------------------------------------------------------------------

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import as_list, check_flag
 from kartothek_cube.core.arrow.pandas import encoded, to_frame

@@ -10,8 +10,9 @@ In order:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from math import ceil
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import as_list, converter_str_set_optional
 from kartothek_cube.core.arrow.difference import row_hashes
@@ -147,7 +149,9 @@ class DatasetTarget:
 
     def buckets(self, num_buckets: int, by: Collection[str]) -> DatasetTarget:
         """The write with these buckets on record."""
-        return replace(self, request=replace(self.request, layout=recorded(self.request.layout, num_buckets, by)))
+        return dataclasses.replace(
+            self, request=replace(self.request, layout=recorded(self.request.layout, num_buckets, by))
+        )
 
     def check(self, table: str, columns: pa.Schema) -> None:
         """Raise what the eager verb raises for rows of these types."""
@@ -435,7 +439,7 @@ def check_ratio(ratio: object, npartitions: int) -> int:
 
 def recorded(layout: DatasetLayout, num_buckets: int, by: Collection[str]) -> DatasetLayout:
     """A layout with these buckets, if there are several."""
-    return layout if num_buckets == 1 else replace(layout, num_buckets=num_buckets, bucket_by=tuple(by))
+    return layout if num_buckets == 1 else dataclasses.replace(layout, num_buckets=num_buckets, bucket_by=tuple(by))
 
 
 def split(

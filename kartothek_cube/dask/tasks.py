@@ -12,7 +12,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Any, ParamSpec, TypeVar
@@ -21,6 +21,7 @@ from uuid import UUID, uuid5
 import cloudpickle
 from dask.base import compute
 from dask.delayed import Delayed, delayed
+from msgspec.structs import replace
 
 from kartothek_cube.core.metadata.commit_log import fingerprint
 from kartothek_cube.core.metadata.naming import new_id

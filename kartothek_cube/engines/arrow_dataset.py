@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from math import isnan
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.types as pt
+from msgspec import Struct, field
 
 from kartothek_cube.core.expressions.filters import And, Filter, Not, Or, Unknown, implied_clauses, joined
 from kartothek_cube.core.expressions.literals import moment
@@ -181,8 +181,7 @@ def _as_filter(operand: Operand) -> Filter:
     return Unknown() if isinstance(operand, pa.Scalar) else operand
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(Struct):
     """A function of Arrow with what is read of its operands and options."""
 
     name: str

@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial, wraps
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, cast
@@ -28,6 +27,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
+from msgspec import Struct
 
 from kartothek_cube.core.arguments import did_you_mean, join_names
 from kartothek_cube.core.runtime.executor import map_in_threads
@@ -138,8 +138,7 @@ def is_kept(text: str) -> bool:
     return _KEPT.match(text) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(Struct, frozen=True):
     """An EXPLAIN: the statement that it is about, and whether it runs it."""
 
     body: str
@@ -236,8 +235,7 @@ def arguments_of(
     return list(zip(names, row, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class QueryTree:
+class QueryTree(Struct, frozen=True):
     """What a query reads: tables, functions, and whether some of these give rows."""
 
     tables: frozenset[str]
@@ -431,8 +429,7 @@ _MOST_VIEWS = 64
 _ACTIVE = frozenset({"nextval", "currval", "error", "setseed", "sleep_ms", "write_log"})
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """A statement, the variables that it reads, and parameters that it has no more."""
 
     text: str

@@ -12,7 +12,6 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 from importlib.util import find_spec
@@ -24,6 +23,7 @@ import polars as pl
 import polars.selectors as cs
 import pyarrow as pa
 import pyarrow.types as pt
+from msgspec import Struct
 from polars.io.plugins import register_io_source
 
 from kartothek_cube.core.arrow.types import mapped_type
@@ -57,8 +57,7 @@ class NoConstant(Exception):
     """The expression is no constant, or one that conditions cannot have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conjunct:
+class Conjunct(Struct, frozen=True):
     """One of the expressions that all have to be true."""
 
     expression: pl.Expr

@@ -16,7 +16,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -24,6 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import converter_str_tupleset, did_you_mean, join_names
 from kartothek_cube.core.arrow.difference import CHANGE_TYPE, changes_schema
@@ -524,8 +525,7 @@ FUNCTIONS = ("kartothek_changes", "kartothek_change_counts")
 _DIFFERENCE_VERB = "connect"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """What changed between two states, which are pinned.
 
     Attributes

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import as_list, check_flag, pluralize
 from kartothek_cube.core.arrow.keys import (

@@ -12,11 +12,12 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import as_list, check_flag, converter_str
 from kartothek_cube.core.arrow.keys import sorted_table

@@ -19,6 +19,8 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     command = [
         sys.executable,
+        "-X",
+        "faulthandler",
         "-m",
         "sphinx",
         "-W",

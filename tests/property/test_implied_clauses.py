@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -37,8 +36,7 @@ COMPARE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Opaque(Unknown):
+class Opaque(Unknown, frozen=True):
     """What only the engine understands: a truth value for each row."""
 
     truths: tuple[bool | None, ...] = ()

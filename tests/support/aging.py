@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
 
 from kartothek_cube.core.commit import change as apply
 from kartothek_cube.core.commit import commit, cube_writes
@@ -58,7 +60,7 @@ class AgedStore(StoreView):
 
     @property
     def capabilities(self):
-        return replace(self.inner.capabilities, modification_times=self.dated)
+        return dataclasses.replace(self.inner.capabilities, modification_times=self.dated)
 
     def around(self, operation, key, action):
         result = action()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from decimal import Context
 from typing import Any, Self
 
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from msgspec import Struct
 
 from kartothek_cube.core.arrow.keys import (
     BoolArray,
@@ -44,8 +44,7 @@ _WORKING = 4
 _LEAST_ROOM = 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """Rows that are in one of two states only.
 
     Row *i* of ``preimages`` became row *i* of ``postimages``.
@@ -137,8 +136,7 @@ def _taken(table: pa.Table, positions: IntArray) -> pa.Table:
 _NO_ROWS = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
-@dataclass(frozen=True, slots=True)
-class _SortedKeys:
+class _SortedKeys(Struct, frozen=True):
     """The keys of rows in ascending order, and their positions in it."""
 
     keys: IntArray

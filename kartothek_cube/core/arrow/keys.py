@@ -14,7 +14,6 @@ import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -22,6 +21,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -279,8 +279,7 @@ class _Codes(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
+class _Range(Struct, frozen=True):
     """Integers, dates and times: the distance from the least value."""
 
     data_type: pa.DataType
@@ -293,8 +292,7 @@ class _Range:
         return (as_int64(column), self.low) if is_comparable and is_plain_integer(column) else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Ranks:
+class _Ranks(Struct, frozen=True):
     """All other types: the rank among the sorted distinct values, null last."""
 
     values: pa.Array

@@ -10,14 +10,16 @@ In order:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.keys import IntArray
@@ -84,8 +86,7 @@ def check_on_conflict(value: object) -> OnConflict:
     return "raise" if value == "raise" else "reapply"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """Staged partitions, removed labels and metadata, to be committed onto a snapshot.
 
     Attributes
@@ -455,8 +456,7 @@ def commits(ids: Sequence[str]) -> str:
 UNWRITTEN = None
 
 
-@dataclass(frozen=True, slots=True)
-class NextState:
+class NextState(Struct, frozen=True):
     """The state of a dataset after a change.
 
     Attributes
@@ -480,8 +480,7 @@ class NextState:
     appends: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedChange:
+class AppliedChange(Struct, frozen=True):
     """A change that was rebased onto a state and applied to it. Nothing is written yet.
 
     Attributes
@@ -665,7 +664,7 @@ def _new_partitions(change: Change, base: Snapshot | None, gone: pa.Array) -> Pa
     if stays.all() and not len(new):
         return joined
     # A document does not name a table without files, so the fingerprint must not include it.
-    return replace(joined, files={t: f for t, f in joined.files.items() if f.null_count < len(f)})
+    return dataclasses.replace(joined, files={t: f for t, f in joined.files.items() if f.null_count < len(f)})
 
 
 def _new_index(
@@ -726,8 +725,7 @@ def _new_metadata(
 # --- undoing a commit -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class UndoPlan:
+class UndoPlan(Struct, frozen=True):
     """A commit that is to be undone.
 
     Attributes

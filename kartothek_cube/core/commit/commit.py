@@ -9,17 +9,20 @@ In order:
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kartothek_cube.core.commit.change import (
     UNWRITTEN,
@@ -92,8 +95,7 @@ class WrittenAhead(NamedTuple):
     schema_files: Mapping[str, SchemaFile | None]
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedCommit:
+class PreparedCommit(Struct, frozen=True):
     """A change that was already applied to a state of its dataset.
 
     It spares the work at the commit, if the dataset has not changed since.
@@ -119,8 +121,7 @@ class PreparedCommit:
     ahead: WrittenAhead | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PendingCommit:
+class PendingCommit(Struct, frozen=True, eq=False):
     """A change that waits to be committed.
 
     Attributes
@@ -166,8 +167,7 @@ class PendingCommit:
             self.outcome.set_exception(error)
 
 
-@dataclass(slots=True)
-class CommitQueue:
+class CommitQueue(Struct):
     """The commits of one dataset that wait.
 
     The thread that holds ``turn`` is the leader; ``members`` counts the threads in the queue.
@@ -314,7 +314,9 @@ def with_fresh_copies(store: Store, change: Change) -> Change:
 
     done = map_in_threads(copy, copies.items())
     _check_none_lost(change, [key for key, copied in zip(copies, done, strict=True) if not copied])
-    receipts = (replace(r, key=copies[r.key], staged=now) if r.key in copies else r for r in change.receipts)
+    receipts = (
+        dataclasses.replace(r, key=copies[r.key], staged=now) if r.key in copies else r for r in change.receipts
+    )
     return replace(change, receipts=tuple(receipts))
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.metadata.commit_log import (

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import as_list
 from kartothek_cube.core.commit.change import Change, OnConflict, check_on_conflict
@@ -30,8 +31,7 @@ T = TypeVar("T")
 Merger = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetWrite:
+class DatasetWrite(Struct, frozen=True):
     """A write that has begun: where it starts from, and what its commit does beside adding rows.
 
     Attributes

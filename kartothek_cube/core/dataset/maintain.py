@@ -12,8 +12,8 @@ In order:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast, overload
 
@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import as_list, check_flag
 from kartothek_cube.core.arrow.bounds import columns_with_bounds, has_bounds
@@ -285,7 +286,7 @@ def set_layout(
         given = {**columns, **codec, **{name: number or None for name, number in numbers.items() if number is not None}}
 
         def change(base: Snapshot) -> Change:
-            layout = replace(layout_of(base.document.metadata, base.uuid), **given)  # type: ignore[arg-type]
+            layout = dataclasses.replace(layout_of(base.document.metadata, base.uuid), **given)  # type: ignore[arg-type]
             _check_layout(layout, base, given)
             return replace(_unchanged(base), records=layout.record())
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
+from msgspec import Struct
 
 from kartothek_cube.core.arguments import as_list, check_flag
 from kartothek_cube.core.arrow.keys import pack_one
@@ -464,8 +464,7 @@ def limited_batches(tables: Generator[pa.Table, None, None], limit: int | None) 
 
 
 # Without equality: Arrow columns inside have none that is a bool.
-@dataclass(frozen=True, slots=True, eq=False)
-class ScanPlan:
+class ScanPlan(Struct, frozen=True, eq=False):
     """Which files a read of one table touches, and why. Made by `plan_table_scan`; picklable.
 
     Attributes

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from kartothek_cube.core.arguments import join_names
 from kartothek_cube.core.metadata.naming import check_uuid, new_id
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.kartothek.dataset_metadata import DatasetFactory, DatasetMetadata
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetRef:
+class DatasetRef(Struct, frozen=True):
     """A dataset in a store, given by uuid or factory; ``as_of`` selects a past state."""
 
     store: Store

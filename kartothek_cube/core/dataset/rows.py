@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import check_flag, did_you_mean
 from kartothek_cube.core.arrow.types import normal_type, unify

@@ -10,11 +10,12 @@ In order:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.arrow.pandas import check_names
 from kartothek_cube.core.arrow.types import check_shared_columns, ordered, stored_schema
@@ -59,8 +60,7 @@ from kartothek_cube.typing import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StagedPartitions:
+class StagedPartitions(Struct, frozen=True):
     """Partitions whose files are written but not committed: a small, picklable value.
 
     Iterating gives one `StagedPartitions` per partition. A dataset that does not exist yet is

@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, TypeAlias
 from urllib.parse import quote as _url_quote
@@ -27,6 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.io.formats import DATA_SUFFIX
 from kartothek_cube.core.metadata.commit_log import fingerprint
@@ -66,8 +68,7 @@ def last_checkpoint_key(folder: str) -> str:
     return f"{folder}_last_checkpoint"
 
 
-@dataclass(frozen=True, slots=True)
-class LogListing:
+class LogListing(Struct, frozen=True):
     """What the folder of a log has: numbers of versions, and of checkpoints, ascending."""
 
     versions: tuple[int, ...]
@@ -161,8 +162,7 @@ _NTZ = "timestampNtz"
 DeltaType: TypeAlias = str | dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaHeader:
+class DeltaHeader(Struct, frozen=True):
     """What the log says of a table beside its files.
 
     Attributes
@@ -286,8 +286,7 @@ def _check_map_keys(data_type: pa.DataType, owner: str) -> None:
 # --- files ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class NewFile:
+class NewFile(Struct, frozen=True):
     """A file that a version adds."""
 
     key: str
@@ -446,8 +445,7 @@ def _moments(ends: pa.Array) -> list[str | None]:
 # --- versions -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LogState:
+class LogState(Struct, frozen=True):
     """What a version of a log says.
 
     Attributes
@@ -491,11 +489,11 @@ class LogState:
         return {"appId": f"{_APPLICATION}{self.state}", "version": self.version, "lastUpdated": now}
 
 
-class _Path(msgspec.Struct):
+class _Path(Struct):
     path: str
 
 
-class _Add(msgspec.Struct, omit_defaults=True):
+class _Add(Struct, omit_defaults=True):
     path: str
     partitionValues: dict[str, str | None]  # noqa: N815 - Delta's name
     size: int
@@ -504,11 +502,11 @@ class _Add(msgspec.Struct, omit_defaults=True):
     stats: str | None = None
 
 
-class _Txn(msgspec.Struct):
+class _Txn(Struct):
     appId: str  # noqa: N815 - Delta's name
 
 
-class _MetaData(msgspec.Struct):
+class _MetaData(Struct):
     id: str
     name: str | None = None
     schemaString: str = ""  # noqa: N815 - Delta's name
@@ -516,11 +514,11 @@ class _MetaData(msgspec.Struct):
     createdTime: int = 0  # noqa: N815 - Delta's name
 
 
-class _Protocol(msgspec.Struct):
+class _Protocol(Struct):
     readerFeatures: list[str] | None = None  # noqa: N815 - Delta's name
 
 
-class _Line(msgspec.Struct):
+class _Line(Struct):
     add: _Add | None = None
     remove: _Path | None = None
     txn: _Txn | None = None
@@ -596,8 +594,7 @@ class LogReplay:
         return LogState(version, self.state, table.id, table.name or "", table.createdTime, header, files)
 
 
-@dataclass(frozen=True, slots=True)
-class LogChange:
+class LogChange(Struct, frozen=True):
     """The files of a snapshot that the log does not have, and the reverse.
 
     Attributes

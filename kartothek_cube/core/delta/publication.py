@@ -15,7 +15,6 @@ import time
 import uuid as uuid_module
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import Any, TypeVar
@@ -24,6 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.arrow.keys import IntArray, pack
 from kartothek_cube.core.delta.log import (
@@ -91,8 +92,7 @@ _CACHE_SIZE = 64
 # --- the log in the store -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StoredLog:
+class StoredLog(Struct, frozen=True):
     """A log: its newest version (-1: none), what it says (None: nothing, or nothing readable)."""
 
     last: int = -1

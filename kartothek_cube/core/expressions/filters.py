@@ -8,41 +8,39 @@ filter keeps satisfies them. Where both keep the same rows, the clauses are exac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.types as pt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.expressions.literals import is_own_kind
 from kartothek_cube.core.expressions.predicates import Clause, Constants, constants_of, is_null
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(Struct, frozen=True):
     """The operand is false."""
 
     operand: Filter
 
 
-@dataclass(frozen=True, slots=True)
-class And:
+class And(Struct, frozen=True):
     """All operands are true."""
 
     operands: tuple[Filter, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Or:
+class Or(Struct, frozen=True):
     """One of the operands is true."""
 
     operands: tuple[Filter, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Struct, frozen=True):
     """A filter that only its engine understands."""
 
 
@@ -62,8 +60,7 @@ def is_alike(clause: Clause, data_type: pa.DataType) -> bool:
     return clause.value is None or all(not is_null(v) and is_own_kind(v, data_type) for v in constants_of(clause))
 
 
-@dataclass(frozen=True, slots=True)
-class Implied:
+class Implied(Struct, frozen=True):
     """The clauses that follow from a filter; ``exact`` if they keep the same rows as it does."""
 
     clauses: tuple[Clause, ...] = ()

@@ -7,12 +7,12 @@ import decimal
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
+from msgspec import Struct
 
 from kartothek_cube.core.arrow.types import plain_type, stored_type
 from kartothek_cube.errors import InvalidInput, InvalidType
@@ -111,8 +111,7 @@ def _has_scale(value: object, data_type: pa.DataType) -> bool:
     return not isinstance(exponent, int) or exponent >= -data_type.scale
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantRule:
+class ConstantRule(Struct, frozen=True):
     """Which constants a column of one family of types is compared with; a line of the table.
 
     Attributes
@@ -274,8 +273,7 @@ def _instead(value: object, data_type: pa.DataType) -> str:
 # --- the place of a constant ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(Struct, frozen=True):
     """The position of a constant among the values of a type.
 
     ``floor`` is the greatest value that is not above the constant, and None if all are above.

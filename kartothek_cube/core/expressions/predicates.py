@@ -17,6 +17,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from kartothek_cube.core.arguments import column_name
 from kartothek_cube.core.arrow.keys import as_int64, expand_ranges, is_plain_integer
@@ -50,8 +51,7 @@ class Constants(tuple[Any, ...]):  # noqa: SLOT001 - a tuple can have no slots w
         return any(map(is_null, self))
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
+class Clause(Struct, frozen=True):
     """One comparison of a column with a constant.
 
     Parameters

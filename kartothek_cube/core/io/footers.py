@@ -10,11 +10,11 @@ In order:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from kartothek_cube.core.arrow.keys import BoolArray, IntArray
 
@@ -46,8 +46,7 @@ class Token(NamedTuple):
     is_number: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Struct, frozen=True):
     """Bytes that files have in common, and the numbers and bytes of any length between them.
 
     Attributes
@@ -310,8 +309,7 @@ class ChunkBytes(NamedTuple):
     has_dictionary: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RowGroupTemplate:
+class RowGroupTemplate(Struct, frozen=True, eq=False):
     """A row group without statistics, whose numbers are missing.
 
     These are, of each column that is there, the number of values, the unpacked and the packed

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from kartothek_cube.core.arrow.types import is_nested
 from kartothek_cube.core.stores.contract import Buffer, Store, check_key
@@ -304,8 +305,7 @@ _WORTH_DELTAS, _BLOCK, _MINIBLOCK, _BLOCK_BITS = 0.8, 128, 32, 64
 _LEAST_SAVED = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class Encoding:
+class Encoding(Struct, frozen=True):
     """How the values of a column are stored.
 
     ``name`` is that of Parquet; ``shrinks``: a codec makes the encoded bytes smaller.

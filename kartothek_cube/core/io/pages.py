@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
@@ -23,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.arrow.keys import BoolArray, IntArray, expand_ranges, group_starts
 from kartothek_cube.core.expressions.predicates import Bounds, Predicates, columns_of, possible_chunks
@@ -45,8 +46,7 @@ Spans: TypeAlias = IntArray
 """A line for each span of bytes: begin and end."""
 
 
-@dataclass(frozen=True, slots=True)
-class PagedFile:
+class PagedFile(Struct, frozen=True):
     """A file with page index, and the function that reads spans of it, also once it is closed."""
 
     index: PageIndex
@@ -71,8 +71,7 @@ class PagedFile:
         return mine.head == theirs.head and self.writer == other.writer and mine.schema.equals(theirs.schema)
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenPages:
+class ChosenPages(Struct, frozen=True):
     """Pages of files that are alike, in order.
 
     Attributes
@@ -217,8 +216,7 @@ def _read_beside(pages: ChosenPages, column: str) -> pa.ChunkedArray:
     return _read(covering, [column]).column(0).take(pa.array(np.concatenate(positions)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Runs:
+class _Runs(Struct, frozen=True):
     """Neighbouring pages of one row group each, counted through all files.
 
     Attributes

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from msgspec import Struct
 
 from kartothek_cube.core.expressions.predicates import (
     Clause,
@@ -75,8 +76,7 @@ _KEY = b"kartothek_cube.clustering"
 _GROUP_ROWS = 131_072
 
 
-@dataclass(frozen=True, slots=True)
-class Clustering:
+class Clustering(Struct, frozen=True):
     """The order of rows that a compaction is asked for.
 
     Attributes
@@ -104,8 +104,7 @@ class Clustering:
         return f"{'in Z-order of' if self.is_zorder else 'sorted by'} {', '.join(self.columns)}"
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterMark:
+class ClusterMark(Struct, frozen=True):
     """What the footer of a clustered file says.
 
     Attributes
@@ -286,8 +285,7 @@ _PARQUET = _Reader(read_parquet_inside, open_parquet_inside, count_parquet_rows)
 _READERS = {CSV_GZIP_SUFFIX: _CSV, CSV_SUFFIX: _CSV, DATA_SUFFIX: _PARQUET}
 
 
-@dataclass(frozen=True, slots=True)
-class FileRequest:
+class FileRequest(Struct, frozen=True):
     """What to read of every file of a dataset.
 
     Attributes
@@ -578,8 +576,7 @@ FileBounds: TypeAlias = tuple[tuple[Any, Any] | None, ...]
 _TEXT_FACTOR = 8
 
 
-@dataclass(frozen=True, slots=True)
-class FileStats:
+class FileStats(Struct, frozen=True):
     """Figures of a file from its footer.
 
     Attributes

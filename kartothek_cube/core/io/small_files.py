@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate, groupby
 from typing import Any, NamedTuple, TypeVar
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from kartothek_cube.core.arrow.keys import BoolArray, IntArray
 from kartothek_cube.core.io.footers import (
@@ -53,8 +53,7 @@ _PAGE_LITERALS = {_PAGE_TYPE, (5, 2), (5, 3), (5, 4), (7, 2)}  # and encodings
 _DATA_PAGE, _DICTIONARY_PAGE, _BYTE_ARRAY = 0, 2, 6
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaBytes:
+class SchemaBytes(Struct, frozen=True):
     """How footers begin that have one schema, none of whose columns is nested.
 
     Attributes
@@ -72,8 +71,7 @@ class SchemaBytes:
     writer: str
 
 
-@dataclass(frozen=True, slots=True)
-class FileLayout:
+class FileLayout(Struct, frozen=True):
     """The structure of files of one row group.
 
     Attributes
@@ -107,8 +105,7 @@ class Matches(NamedTuple):
     tails: IntArray
 
 
-@dataclass(frozen=True, slots=True)
-class FileSpans:
+class FileSpans(Struct, frozen=True):
     """Files one behind the other: where each begins, and where its footer begins and ends."""
 
     data: Bytes

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -21,6 +20,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kartothek_cube.core.arrow.types import normal_schema
 from kartothek_cube.core.expressions.predicates import parse_predicates
@@ -67,8 +68,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(Struct, frozen=True):
     """One partition of a dataset.
 
     Attributes
@@ -198,8 +198,7 @@ def _combined(values: list[Any], append: bool) -> Any:
 VERSION = 4
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetParts:
+class DatasetParts(Struct, frozen=True):
     """One dataset in one state.
 
     ``document`` has the metadata as stored; ``indices`` supersedes its indices and also has loaded

@@ -11,7 +11,6 @@ from __future__ import annotations
 import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeAlias, cast
 
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import column_name
 from kartothek_cube.core.arrow.pandas import arrow_array, encoded, is_series, to_frame, to_table

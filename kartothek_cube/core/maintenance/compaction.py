@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.arrow.keys import IntArray, Spill, group_starts, pack, take_chunked, take_rows
 from kartothek_cube.core.commit.change import Change
@@ -83,8 +84,7 @@ def selected_partitions(store: Store, base: Snapshot, predicates: Predicates | N
     return whole_partitions(base, np.logical_or.reduce(masks))
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """Physical partitions of a dataset that are to be compacted, and how.
 
     Attributes
@@ -247,8 +247,7 @@ def _overlays_of(store: Store, requests: Mapping[int, FileRequest], item: tuple[
 # --- execution ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(Struct, frozen=True):
     """A plan with everything that its execution needs."""
 
     selection: Selection
@@ -277,8 +276,7 @@ class Compaction:
             serializer.check(spec.stored(table))
 
 
-@dataclass(frozen=True, slots=True)
-class MergeSpec:
+class MergeSpec(Struct, frozen=True):
     """Settings of the merges of a dataset; small and picklable, for executors elsewhere."""
 
     dataset: str

@@ -10,12 +10,12 @@ In order:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.keys import (
@@ -92,8 +92,7 @@ def check_columns(clustering: Clustering, base: Snapshot) -> None:
 # --- which files ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """What is known of files that are rewritten together or not at all.
 
     Attributes
@@ -220,8 +219,7 @@ def cut_rows(table: pa.Table, clustering: Clustering, pieces: int, target_rows: 
 _SHOWN_PARTITIONS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(Struct, frozen=True):
     """Files of one physical partition that become one, or a few where the rows are too many.
 
     Attributes
@@ -274,8 +272,7 @@ class Merge:
         return chain.from_iterable(self.figures.values())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CompactionPlan:
+class CompactionPlan(Struct, frozen=True, eq=False):
     """The files of a dataset that a compaction is to merge. Nothing has been written yet.
 
     Attributes
@@ -372,8 +369,7 @@ class CompactionPlan:
         return self.explain("html")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CompactionReport:
+class CompactionReport(Struct, frozen=True, eq=False):
     """The result of a compaction, or of its ``dry_run``.
 
     Attributes
@@ -504,8 +500,7 @@ def _merge_rows(plan: CompactionPlan, shown: int | None) -> tuple[StepRow, ...]:
 TARGET_ROWS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class CellOrder:
+class CellOrder(Struct, frozen=True):
     """The order of rows and files that a cube requires of its datasets.
 
     Attributes
@@ -599,8 +594,7 @@ def plan_compaction(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredPartition:
+class _StoredPartition(Struct, frozen=True):
     """One stored partition: position, label, table → key, and rows of the largest table."""
 
     position: int
@@ -609,8 +603,7 @@ class _StoredPartition:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Unit:
+class _Unit(Struct, frozen=True):
     """Stored partitions that are merged together or not at all: one, or those of an overlay.
 
     No two units share a cell, unless they are parts of one run of small files. ``rows`` are those
@@ -694,8 +687,7 @@ def _merge(
 # --- overlays: files that override cells of each other --------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Overlay:
+class Overlay(Struct, frozen=True):
     """Files that override cells of each other, directly or through others.
 
     Attributes

@@ -15,13 +15,14 @@ import io
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.commit.cube_writes import abort_pending, decided_state, settle_committed
 from kartothek_cube.core.delta.publication import publish_as
@@ -111,8 +112,7 @@ from kartothek_cube.errors import (
 from kartothek_cube.typing import Executor
 
 
-@dataclass(frozen=True, slots=True)
-class CopiedTag:
+class CopiedTag(Struct, frozen=True):
     """A tag of a copy, its state, and the tag of the source."""
 
     tag: Tag
@@ -316,8 +316,7 @@ def _render(document: Document, key: str) -> bytes:
 _LOGGER = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
+class Deletion(Struct, frozen=True):
     """The keys of a dataset in the order of their removal.
 
     ``history`` has history entries and marks of garbage collections. ``kept`` has the files that
@@ -503,8 +502,7 @@ _BLOCK = 8 * 2**20
 _TAIL = 2**18
 
 
-@dataclass(frozen=True, slots=True)
-class CopyPlan:
+class CopyPlan(Struct, frozen=True):
     """The key of each copied file by its source key, the document of the copy, and its tags.
 
     ``commit`` is the id of the only commit of the copy; None if the copy has no commit list.
@@ -619,8 +617,7 @@ def unique_key(key: str, used: set[str]) -> str:
 # --- the run --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
+class _Target(Struct, frozen=True):
     """The place of the copy, and the documents of the dataset that it replaces.
 
     ``unseen`` is a document in its place that no reader sees.
@@ -633,8 +630,7 @@ class _Target:
     unseen: StoredDocument | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedCopy:
+class PreparedCopy(Struct, frozen=True):
     """A planned copy: source, target, files, and the content of the schema files by key."""
 
     source: Store

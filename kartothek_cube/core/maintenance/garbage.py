@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -22,6 +21,8 @@ from itertools import chain
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.commit.cube_writes import finish_stopped_writes
@@ -56,8 +57,7 @@ MARKS_FOLDER = "_gc"
 _MARK = re.compile(rf"[^/]+/{MARKS_FOLDER}/[^/]+\.json")
 
 
-@dataclass(frozen=True, slots=True)
-class FirstSeen:
+class FirstSeen(Struct, frozen=True):
     """A mark: at ``time`` (UTC, clock of the collecting process) no document named these keys.
 
     ``key`` is the key of the mark itself.
@@ -68,8 +68,7 @@ class FirstSeen:
     keys: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class FirstSeenPlan:
+class FirstSeenPlan(Struct, frozen=True):
     """Marks to write, new or rewritten, and keys of marks to delete."""
 
     written: tuple[FirstSeen, ...]
@@ -134,7 +133,7 @@ def plan_marks(
 # --- in the store ---------------------------------------------------------------------------------
 
 
-class _Mark(msgspec.Struct):
+class _Mark(Struct):
     time: datetime
     keys: list[str]
 
@@ -247,8 +246,7 @@ _TABLE = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class GarbageFile(Entry):
+class GarbageFile(Entry, Struct, frozen=True):
     """A file that is garbage, or will be.
 
     ``why`` is the reason. ``age`` is the time since the file was written or, in a store without
@@ -259,8 +257,7 @@ class GarbageFile(Entry):
     age: timedelta | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GarbageReport:
+class GarbageReport(Struct, frozen=True):
     """The files that a garbage collection removed, or would remove, and those that wait.
 
     ``waiting`` are files that no document names either, but that stay: too young, so that a
@@ -338,8 +335,7 @@ def is_schema_key(key: str) -> bool:
 # --- history --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryInfo:
+class HistoryInfo(Struct, frozen=True):
     """The keys that a history entry names, and its time; an unreadable entry protects nothing.
 
     ``moment`` is the later of the entry's own time and the object's; None if neither is known.
@@ -372,8 +368,7 @@ def read_history(store: Store, entries: Iterable[Entry], cached: Mapping[str, Hi
     return {**cached, **{entry.key: info for entry, info in zip(unread, infos, strict=True) if info is not None}}
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionPolicy:
+class RetentionPolicy(Struct, frozen=True):
     """When a file is old enough: options ``grace`` and ``retain``, ``now`` (UTC, this machine)."""
 
     now: datetime
@@ -410,8 +405,7 @@ class RetentionPolicy:
 # --- tags -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Pins:
+class Pins(Struct, frozen=True):
     """What tags and Delta tables keep.
 
     Attributes
@@ -472,8 +466,7 @@ def read_pins(store: Store, keys: Iterable[str], policy: RetentionPolicy, known:
 # --- the plan -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class GarbagePlan:
+class GarbagePlan(Struct, frozen=True):
     """Files to remove (``old``) and files that wait.
 
     ``pending`` are the keys of waiting files whose age only a mark can prove.
@@ -625,8 +618,7 @@ def unnamed_entries(snapshot: Snapshot, entries: Sequence[Entry]) -> list[Entry]
 # --- the run --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class GarbageScope:
+class GarbageScope(Struct, frozen=True):
     """Where garbage is collected.
 
     Attributes

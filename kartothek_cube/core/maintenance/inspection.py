@@ -9,16 +9,18 @@ In order:
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.keys import empty_rows
@@ -259,7 +261,7 @@ def condensed(findings: Iterable[Finding]) -> list[Finding]:
         if rest:
             last = kept.pop()
             message = f"{last.message} And {rest:,} more of this kind."
-            kept.append(replace(last, message=message, count=last.count + rest))
+            kept.append(dataclasses.replace(last, message=message, count=last.count + rest))
     return kept
 
 

@@ -12,7 +12,6 @@ In order:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -20,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.types import common_type, normal_schema
@@ -57,8 +58,7 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import CorruptDocument, HistoryUnavailable, KeyNotFound
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """The readable history entries of a dataset, oldest first, and findings about the others."""
 
     entries: tuple[HistoryEntry, ...] = ()
@@ -284,8 +284,7 @@ def raw_schema(data: bytes) -> pa.Schema:
 # --- tags and the files of their states -----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TaggedFiles:
+class TaggedFiles(Struct, frozen=True):
     """The files of tagged states by tag, and findings about the tags that cannot be read."""
 
     data: dict[str, frozenset[str]]
@@ -461,8 +460,7 @@ def _columns(subject: Inspection) -> Iterator[Finding]:
 _MAX_PASSES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyPass:
+class VerifyPass(Struct, frozen=True):
     """The result of one pass; ``subject`` is None if the document cannot be read.
 
     ``history`` has the readable entries.

@@ -12,7 +12,6 @@ In order:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from msgspec import Struct, field
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
@@ -298,8 +298,7 @@ def delta_findings(store: Store, subject: Inspection) -> Iterator[Finding]:
 # --- indices --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Indices:
+class Indices(Struct, frozen=True):
     """The readable secondary indices by column, and findings about all of them."""
 
     loaded: Mapping[str, SecondaryIndex] = field(default_factory=dict)
@@ -481,8 +480,7 @@ class Contradictions:
             self.rows[column] += rows.num_rows - int(pc.sum(same).as_py() or 0)
 
 
-@dataclass(slots=True)
-class OrderPass:
+class OrderPass(Struct):
     """Whether the rows of one file, which come in pieces, are sorted by some columns."""
 
     columns: Sequence[str]
@@ -497,8 +495,7 @@ class OrderPass:
         self._last = keys.slice(max(0, keys.num_rows - 1))
 
 
-@dataclass(slots=True)
-class CellPass:
+class CellPass(Struct):
     """Order, repetitions and nulls of the cells of one file, whose rows come in pieces.
 
     ``repeated`` counts the rows that repeat the one before. In a sorted file these are all
@@ -551,8 +548,7 @@ def piece_bytes() -> int:
     return max(_MIN_PIECE_BYTES, settings.bytes_in_flight // (4 * settings.thread_count))
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(Struct, frozen=True):
     """One data file, as the document describes it."""
 
     key: str
@@ -562,8 +558,7 @@ class _File:
     constants: Mapping[str, pa.Scalar]
 
 
-@dataclass(slots=True)
-class _PartitionPass:
+class _PartitionPass(Struct):
     """What the files of one partition hold."""
 
     distinct: DistinctValues

@@ -14,7 +14,6 @@ import hashlib
 import json
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
 from functools import lru_cache
@@ -22,6 +21,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kartothek_cube.core.metadata.document import Document, PartitionColumns, empty_partitions, parse_document
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Unsupported
@@ -36,16 +37,14 @@ LENGTH = 32
 _MANY = 500
 
 
-@dataclass(frozen=True, slots=True)
-class CubeCommit:
+class CubeCommit(Struct, frozen=True):
     """A write to several datasets of a cube: its id, and the uuids of these datasets."""
 
     id: str
     datasets: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(Struct, frozen=True):
     """One entry of the chain.
 
     Attributes
@@ -165,8 +164,7 @@ _TAKEN_BACK_KEY = "kartothek_cube.taken_back"
 _REMOVAL_KEY = "kartothek_cube.removal"
 
 
-@dataclass(frozen=True, slots=True)
-class CubeMark:
+class CubeMark(Struct, frozen=True):
     """The last write to several datasets that a dataset took part in.
 
     Attributes
@@ -203,8 +201,7 @@ class CubeMark:
     is_new: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(Struct, frozen=True):
     """What the coordinator knows of the writes to several datasets of its cube.
 
     Attributes
@@ -226,8 +223,7 @@ class Ledger:
     is_vacant: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CubePart:
+class CubePart(Struct, frozen=True):
     """The part that one dataset has in a write to several.
 
     Attributes
@@ -377,7 +373,7 @@ def removal_of(document: Document) -> datetime | None:
 
 
 def _encoded(mark: CubeMark) -> str:
-    return json.dumps({name: getattr(mark, name) for name in CubeMark.__slots__})
+    return json.dumps({name: getattr(mark, name) for name in CubeMark.__struct_fields__})
 
 
 def _encoded_ledger(ledger: Ledger) -> str:
@@ -393,8 +389,7 @@ TXN_KEY = "kartothek_cube.txn"
 _LIMIT = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Txn:
+class Txn(Struct, frozen=True):
     """One write of an application that numbers its writes.
 
     Attributes

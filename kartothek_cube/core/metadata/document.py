@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 import zstandard
+from msgspec import Struct
 
 from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.metadata.index import positions_among
@@ -511,7 +512,7 @@ def empty_partitions() -> PartitionColumns:
 _UNPARSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError)
 
 
-class _Entry(msgspec.Struct, gc=False):
+class _Entry(Struct, gc=False):
     files: dict[str, str]
 
 
@@ -680,8 +681,7 @@ def check_version(version: object) -> None:
         raise Unsupported(f"Only metadata version {VERSION} is supported, not {version!r}.")
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """One metadata document.
 
     Attributes
@@ -699,9 +699,9 @@ class Document:
     """
 
     uuid: str
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = {}
     partition_keys: tuple[str, ...] | None = ()
-    indices: Mapping[str, Any] = field(default_factory=dict)
+    indices: Mapping[str, Any] = {}
     partitions: PartitionColumns | None = None
 
     @property
@@ -721,7 +721,7 @@ class Document:
         return deepcopy({k: v for k, v in self.metadata.items() if not str(k).startswith(OWN_PREFIX)})
 
 
-class _Members(msgspec.Struct):
+class _Members(Struct):
     dataset_metadata_version: Any = msgspec.UNSET
     dataset_uuid: Any = msgspec.UNSET
     indices: dict[str, Any] | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import zstandard
+from msgspec import Struct
 
 from kartothek_cube.core.arrow.keys import IntArray
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY, CubeCommit
@@ -25,8 +25,7 @@ _SUFFIX = ".json.zst"
 _VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentHeader:
+class DocumentHeader(Struct, frozen=True):
     """A document without its partitions.
 
     ``explicit`` says whether the document listed partitions. In ``indices`` an index that never had
@@ -39,8 +38,7 @@ class DocumentHeader:
     explicit: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
+class HistoryEntry(Struct, frozen=True):
     """What one commit changed.
 
     Attributes
@@ -191,7 +189,7 @@ def _inserted_order(kept: int, entry: HistoryEntry, uuid: str) -> IntArray:
 # --- bytes ----------------------------------------------------------------------------------------
 
 
-class _Entry(msgspec.Struct):
+class _Entry(Struct):
     version: int
     commit: str
     parent: str | None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import uuid as uuid_module
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import quote as _percent_quote
 from urllib.parse import unquote as _percent_unquote
+
+from msgspec import Struct
 
 from kartothek_cube.core.io.formats import DATA_SUFFIX, INDEX_SUFFIX
 from kartothek_cube.errors import InvalidInput
@@ -58,8 +59,7 @@ def unquote(text: str) -> str:
     return _percent_unquote(text, errors="strict")
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedKey:
+class DecodedKey(Struct, frozen=True):
     """The parts of a data key: ``<uuid>/<table>/<k1>=<v1>/…/<file>``."""
 
     uuid: str

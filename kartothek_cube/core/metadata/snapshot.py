@@ -14,7 +14,6 @@ import io
 import json
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,6 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 import zstandard
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kartothek_cube.core.arrow.bounds import has_bounds
 from kartothek_cube.core.arrow.keys import IntArray, pack_one
@@ -201,8 +202,7 @@ def is_seed_dataset(metadata: Mapping[str, object]) -> bool:
 # --- the snapshot ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CommitResult:
+class CommitResult(Struct, frozen=True):
     """The outcome of a commit.
 
     Attributes
@@ -225,8 +225,7 @@ class CommitResult:
     skipped: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PendingWrite:
+class PendingWrite(Struct, frozen=True):
     """A commit that a document has and readers do not see: its write to a cube has not committed.
 
     Attributes
@@ -244,8 +243,7 @@ class PendingWrite:
     is_aborted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """A dataset at one moment.
 
     Attributes

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 import zstandard
+from msgspec import Struct
 
 from kartothek_cube.core.arrow.bounds import cut_bounds, family_of
 from kartothek_cube.core.expressions.predicates import (
@@ -82,8 +83,7 @@ def column_of(name: str) -> str:
 # --- statistics as columns ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FileStatistics:
+class FileStatistics(Struct, frozen=True):
     """Statistics of several files.
 
     Row *i* of ``table`` belongs to one file: its name as of `file_names`, the number of its rows
@@ -280,16 +280,14 @@ class StatisticsOfFile:
 # --- what a document names ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StoredStatistics:
+class StoredStatistics(Struct, frozen=True):
     """A statistics file: its name, and the number of files that it knows."""
 
     name: str
     files: int
 
 
-@dataclass(frozen=True, slots=True)
-class StatisticsReference:
+class StatisticsReference(Struct, frozen=True):
     """Where the statistics of a dataset are.
 
     Attributes

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import msgspec
 import zstandard
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import did_you_mean, join_names
 from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY
@@ -29,8 +30,7 @@ _LONGEST_QUOTED = 240
 _HEX = re.compile(r"[0-9a-fA-F]{6,}")
 
 
-@dataclass(frozen=True, slots=True)
-class TaggedState:
+class TaggedState(Struct, frozen=True):
     """The state of one dataset that a tag names.
 
     Attributes
@@ -54,8 +54,7 @@ class TaggedState:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(Struct, frozen=True):
     """A tag of a dataset, or the share of a dataset in a tag of its cube.
 
     Attributes
@@ -181,18 +180,18 @@ def names_text(name: str, existing: Sequence[str]) -> str:
 # --- bytes ----------------------------------------------------------------------------------------
 
 
-class _State(msgspec.Struct):
+class _State(Struct):
     commit: str | None
     time: str | None
     state: str
 
 
-class _Cube(msgspec.Struct):
+class _Cube(Struct):
     seed: str
     members: dict[str, _State] = {}
 
 
-class _Tag(msgspec.Struct):
+class _Tag(Struct):
     version: int
     name: str
     id: str

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from msgspec import Struct
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.keys import KeyIndex, Positions, sorted_table, take_chunked
@@ -257,8 +258,7 @@ class RowEdit(Protocol):
         """Change all rows of a file, partition columns included."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRows:
+class DeleteRows(Struct, frozen=True):
     """Rows that satisfy the predicates are deleted."""
 
     predicates: Predicates
@@ -321,8 +321,7 @@ class UpdateRows:
         return after
 
 
-@dataclass(frozen=True, slots=True)
-class MergeRows:
+class MergeRows(Struct, frozen=True):
     """Rows with a key of a source are changed by its row; rows without one may be deleted."""
 
     source: MergeSource
@@ -410,8 +409,7 @@ _COPIES = 3
 _FEW_BYTES = 2**16
 
 
-@dataclass(frozen=True, slots=True)
-class RewriteSpec:
+class RewriteSpec(Struct, frozen=True):
     """What the rewrites of the files of a dataset share; small and picklable, for other executors.
 
     Attributes
@@ -485,8 +483,7 @@ def rewrite_spec(base: Snapshot) -> RewriteSpec:
     return RewriteSpec(base.uuid, table, schema, base.partition_keys, indexed, cube, is_seed, layout)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
+class StoredFile(Struct, frozen=True):
     """A file of a dataset, with its label and partition values."""
 
     label: str
@@ -494,8 +491,7 @@ class StoredFile:
     values: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """The rows of a file that match or change; the figures of the file if some change."""
 
     file: StoredFile
@@ -508,8 +504,7 @@ class Match:
         return self.figures is not None and self.found.deleted == self.figures.rows
 
 
-@dataclass(frozen=True, slots=True)
-class Rewritten:
+class Rewritten(Struct, frozen=True):
     """A file that was replaced or removed.
 
     Attributes
@@ -606,8 +601,7 @@ def _rewrite(
 # --- the result -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RowsReport:
+class RowsReport(Struct, frozen=True, eq=False):
     """What a change of rows did, or with ``dry_run`` would do.
 
     Attributes

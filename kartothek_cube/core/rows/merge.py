@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -20,6 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import did_you_mean
 from kartothek_cube.core.arrow.keys import KeyIndex, Spill, take_rows
@@ -60,8 +62,7 @@ _NUMBER = "__kartothek_cube_number"
 _FORMAT = ParquetFormat("ZSTD", chunk_size=16_384)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(Struct, frozen=True):
     """A file of the source, sorted by key; ``ranges`` has clauses that all its keys satisfy."""
 
     key: str
@@ -181,8 +182,7 @@ def _overlap(ranges: Mapping[str, tuple[Clause, ...]], others: Predicates | None
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class MergeFiles:
+class MergeFiles(Struct, frozen=True):
     """As `MergeRows` with a source in files."""
 
     store: Store
@@ -222,8 +222,7 @@ class MergeFiles:
         return MergeRows(matching, self.when_matched, self.deletes_others, self.partition_keys)
 
 
-@dataclass(frozen=True, slots=True)
-class StagedSource:
+class StagedSource(Struct, frozen=True):
     """The keys of a source in files, as `SourceKeys`; for the process that plans the merge.
 
     Where the values of a key column have more bytes than the limit, they are not listed.
@@ -394,8 +393,7 @@ WhenNotMatched: TypeAlias = Literal["insert", "ignore"]
 _WHEN_MATCHED, _WHEN_NOT_MATCHED = ("update", "ignore", "delete", "error"), ("insert", "ignore")
 
 
-@dataclass(frozen=True, slots=True)
-class MergeRules:
+class MergeRules(Struct, frozen=True):
     """What a merge does with rows of the dataset and of the source, by their keys."""
 
     on: tuple[str, ...]

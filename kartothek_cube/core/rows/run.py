@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.arrow.keys import Spill, take_chunked, take_rows
 from kartothek_cube.core.commit.change import Change
@@ -37,8 +38,7 @@ from kartothek_cube.typing import Executor
 _NONE: Mask = np.zeros(0, dtype=bool)
 
 
-@dataclass(frozen=True, slots=True)
-class RowsPlan:
+class RowsPlan(Struct, frozen=True):
     """A change of rows whose matches are found; nothing is written yet.
 
     Attributes
@@ -78,8 +78,7 @@ class RowsPlan:
         return bool(self.touched) or self.inserted > 0
 
 
-@dataclass(frozen=True, slots=True)
-class StagedRows:
+class StagedRows(Struct, frozen=True):
     """The new files of a change of rows, the change that makes them visible, and its report."""
 
     change: Change
@@ -95,8 +94,7 @@ def stored_files(base: Snapshot, table: str, mask: Mask) -> list[StoredFile]:
     return [StoredFile(*row) for row in rows if row[1] is not None]
 
 
-@dataclass(frozen=True, slots=True)
-class RowsSearch:
+class RowsSearch(Struct, frozen=True):
     """The files of a dataset that may have rows which change."""
 
     base: Snapshot

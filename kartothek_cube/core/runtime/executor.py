@@ -15,11 +15,12 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, S
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
 from typing import Any, Generic, Protocol, TypeVar, overload
 from weakref import WeakSet
+
+from msgspec import Struct
 
 from kartothek_cube.core.runtime.options import Phase, current_options, with_progress
 from kartothek_cube.core.runtime.telemetry import is_collecting, progress_reporter, watch_collections
@@ -64,8 +65,7 @@ class Deleting(MaybeRemote, Protocol):
         """Delete several."""
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """A function that an executor calls with each item.
 
     Attributes

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby
 from typing import Any, TypeAlias, TypeVar
@@ -20,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.keys import (
@@ -68,8 +69,7 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import InvalidRequest, UnknownColumn
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Groups:
+class Groups(Struct, frozen=True, eq=False):
     """Partitions that are loaded together.
 
     Attributes
@@ -102,8 +102,7 @@ class Groups:
         return len(self.positions) / max(1, len(np.unique(self.positions)))
 
 
-@dataclass(frozen=True, slots=True)
-class TableRead:
+class TableRead(Struct, frozen=True):
     """What is read of one table."""
 
     table: str
@@ -111,8 +110,7 @@ class TableRead:
     categoricals: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupPlan:
+class GroupPlan(Struct, frozen=True, eq=False):
     """What is read of each table, and the partitions of each group."""
 
     reads: tuple[TableRead, ...]

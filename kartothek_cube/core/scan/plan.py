@@ -10,7 +10,6 @@ In order:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import did_you_mean
 from kartothek_cube.core.arrow.keys import BoolArray, IntArray, take_rows
@@ -50,8 +51,7 @@ LabelFilter: TypeAlias = Callable[[str], bool]
 """Called with the label of a partition: whether to read it."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupArguments:
+class GroupArguments(Struct, frozen=True):
     """The arguments of a read in groups, before they are checked against a snapshot.
 
     Attributes
@@ -227,16 +227,14 @@ KeepIndices: TypeAlias = Callable[[Snapshot], object]
 _KEPT_PAIRS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class ScanTask:
+class ScanTask(Struct, frozen=True):
     """One file to read, with its partition values."""
 
     key: str
     constants: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ScanStep:
+class ScanStep(Struct, frozen=True):
     """One step of pruning: the number of files before and after it.
 
     ``column`` is the secondary index that was used; None stands for the partition values.
@@ -249,8 +247,7 @@ class ScanStep:
     statistics: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FilePlan:
+class FilePlan(Struct, frozen=True):
     """The files of one table that a read touches, in the order of the document."""
 
     request: FileRequest

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 
 import pyarrow as pa
+from msgspec import Struct
 
 from kartothek_cube.core.arrow.types import normal_schema, unify
 from kartothek_cube.core.metadata.document import Document, parse_document
@@ -34,8 +34,7 @@ _READS_BEFORE_CORRUPT = 3
 _SAME_PUT_TRIES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class StoredDocument:
+class StoredDocument(Struct, frozen=True):
     """A document with its key and the version that the store gave it."""
 
     key: str
@@ -43,8 +42,7 @@ class StoredDocument:
     document: Document
 
 
-@dataclass(frozen=True, slots=True)
-class SwapResult:
+class SwapResult(Struct, frozen=True):
     """The outcome of a compare-and-swap, and the object that the key holds after it.
 
     Attributes
@@ -249,8 +247,7 @@ def create_schema_file(store: Store, key: str, schema: pa.Schema) -> None:
         store.put_if(key, data, None)
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaFile:
+class SchemaFile(Struct, frozen=True):
     """What a schema file says now: whether all of a schema, and the version that replaces it."""
 
     covers: bool

@@ -15,13 +15,14 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.arrow.types import normal_schema, ordered, stored_schema
 from kartothek_cube.core.expressions.predicates import Clause
@@ -295,8 +296,7 @@ _cache = LruCache[tuple[Hashable, str], Snapshot](_CACHE_SIZE)
 _warned: set[tuple[Hashable, str]] = set()
 
 
-@dataclass(frozen=True, slots=True)
-class HiddenDocument:
+class HiddenDocument(Struct, frozen=True):
     """A document that no reader sees.
 
     ``undecided`` is the commit that makes the dataset, of a write to a cube that has not committed.

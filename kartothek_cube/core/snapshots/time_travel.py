@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, Commit, fingerprint
 from kartothek_cube.core.metadata.document import OWN_PREFIX, STATE_KEYS, Document
@@ -47,8 +49,7 @@ from kartothek_cube.core.stores.contract import Store, Version
 from kartothek_cube.errors import AlreadyExists, CorruptDocument, HistoryUnavailable, InvalidType, KeyNotFound
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTag:
+class StoredTag(Struct, frozen=True):
     """A tag and the version of its object."""
 
     tag: Tag
@@ -177,8 +178,7 @@ Target: TypeAlias = AsOf | TaggedState
 _READ_AHEAD = 16
 
 
-@dataclass(frozen=True, slots=True)
-class PastState:
+class PastState(Struct, frozen=True):
     """A dataset as it was after one commit.
 
     ``last`` is the commit, None if a foreign writer came last. ``entry`` has the difference from
@@ -541,8 +541,7 @@ def older_snapshot(store: Store, newest: Snapshot, document: Document, commit: s
 # --- the commits that history keeps or the chain names --------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PastCommit(Commit):
+class PastCommit(Commit, Struct, frozen=True):
     """A commit, and what history knows of it.
 
     Attributes
@@ -608,8 +607,7 @@ def changes_nothing(state: PastState, entry: HistoryEntry) -> bool:
 # --- making and dropping tags ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTag:
+class PlannedTag(Struct, frozen=True):
     """A tag that is to be put.
 
     Attributes

@@ -23,6 +23,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NoReturn, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.telemetry import current_operation
@@ -80,8 +82,7 @@ class Capabilities:
     writable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One listed object; size in bytes and time of writing (UTC), if the store knows them."""
 
     key: str
@@ -89,8 +90,7 @@ class Entry:
     modified: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """Objects below a prefix and, unless recursive, prefixes up to the next ``/``; both sorted."""
 
     entries: list[Entry]

@@ -26,6 +26,8 @@ from functools import partial
 from typing import Any, BinaryIO, Literal, NoReturn, TypeVar
 from urllib.parse import quote
 
+from msgspec import Struct
+
 from kartothek_cube.core.stores.contract import (
     Buffer,
     Buffers,
@@ -82,8 +84,7 @@ def digest(data: Content) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class FileWriter:
+class FileWriter(Struct, frozen=True):
     """Writes, swaps and removes single files.
 
     Attributes
@@ -259,11 +260,10 @@ class FileWriter:
                 os.close(fd)
 
 
-@dataclass(frozen=True, slots=True)
-class _Unflushed(FileWriter):
+class _Unflushed(FileWriter, Struct, frozen=True):
     """Writes without waiting, and notes a path in each folder that has to be flushed."""
 
-    folders: dict[str, str] = field(default_factory=dict)
+    folders: dict[str, str] = {}
 
     def _sync_folder(self, path: str) -> None:
         self.folders[os.path.dirname(path)] = path
@@ -644,8 +644,7 @@ def check_no_settings(settings: Mapping[str, Any], store: str) -> None:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Object:
+class _Object(Struct, frozen=True):
     data: bytes
     version: int
     modified: datetime

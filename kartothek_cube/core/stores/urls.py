@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from msgspec import Struct
+
 from kartothek_cube.core.stores.contract import check_key
 from kartothek_cube.core.stores.local import ON_WINDOWS
 from kartothek_cube.errors import InvalidInput
@@ -267,13 +269,12 @@ def _refuse(scheme: str, reason: str) -> NoReturn:
     raise InvalidInput(f"Malformed {scheme}:// URL: {reason}.")
 
 
-@dataclass(frozen=True, slots=True)
-class StoreUrl:
+class StoreUrl(Struct, frozen=True):
     """A parsed URL of a local or memory store: the decoded path, and the settings of the query."""
 
     scheme: str
     path: str
-    settings: dict[str, object] = field(default_factory=dict)
+    settings: dict[str, object] = {}
     wrappers: tuple[str, ...] = ()
 
     def storefact(self, path: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
 
 from kartothek_cube.core.arrow.pandas import is_block, is_frame, is_series, no_frame, plain_frame, to_table
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, new_id
@@ -17,8 +17,7 @@ from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType
 _MEMBERS = {"data", "label", "indices", "metadata"}
 
 
-@dataclass(frozen=True, slots=True)
-class InputPartition:
+class InputPartition(Struct, frozen=True):
     """Rows that are written together: one partition, or one per value of the partition columns.
 
     Attributes

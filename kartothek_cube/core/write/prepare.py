@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, Self, TypeAlias
 
@@ -18,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import drop_or_fill
 from kartothek_cube.core.arrow.keys import IntArray, group_starts, pack_one, sorted_table
@@ -43,8 +44,7 @@ from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn, U
 _RADIX_KEYS = 2**16
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRows:
+class PartitionRows(Struct, frozen=True):
     """Rows of one physical partition; ``values`` has partition columns, ``table`` the others."""
 
     values: Mapping[str, Any]
@@ -330,8 +330,7 @@ def check_table_name(table: object, uuid: str) -> str:
 # --- the request ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class WriteRequest:
+class WriteRequest(Struct, frozen=True):
     """How rows are written to one dataset.
 
     Attributes
@@ -393,8 +392,7 @@ class WriteRequest:
 # --- one element ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRows:
+class PreparedRows(Struct, frozen=True):
     """An element that is ready to be staged: schema and partitions by table."""
 
     label: str
@@ -517,8 +515,7 @@ def _check_element(request: WriteRequest, element: InputPartition, fields: Seque
 # --- the schemas of all elements ------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Schemas:
+class Schemas(Struct):
     """The schemas and indices of a write, extended by each element before its rows are stored."""
 
     request: WriteRequest

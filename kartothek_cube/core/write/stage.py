@@ -20,6 +20,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from kartothek_cube.core.arrow.bounds import joined_bounds, measure_bounds
 from kartothek_cube.core.arrow.types import ordered, stored_schema
@@ -493,8 +494,7 @@ def with_index_values(store: Store, request: WriteRequest, receipt: Receipt) -> 
 # --- all rows of a write --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StagedWrite:
+class StagedWrite(Struct, frozen=True):
     """Staged rows of one write.
 
     Attributes

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from kartothek_cube.core.arrow.keys import (
     BoolArray,
@@ -98,8 +99,7 @@ class BuildSide:
         return int(self.table.nbytes) + self.key_index.nbytes
 
 
-@dataclass(frozen=True, slots=True)
-class RowSelection:
+class RowSelection(Struct, frozen=True):
     """One row of a table for each row of a result: all in order, or by position, -1 for none."""
 
     table: pa.Table

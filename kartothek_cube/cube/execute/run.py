@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, chain, compress, groupby, islice, pairwise
 from typing import Any, TypeAlias
@@ -20,6 +19,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.arrow.difference import Difference, DifferenceBuffer, changes_schema, row_difference
 from kartothek_cube.core.arrow.keys import (
@@ -345,8 +346,7 @@ def _iter_spilled(
 # --- batches --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedBatch:
+class JoinedBatch(Struct, frozen=True):
     """Neighbouring groups with their joined rows.
 
     With ``counts``, the number of rows of each group, all groups are joined in one item of

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from itertools import product
 
 import pyarrow as pa
+from msgspec import Struct
 
 from kartothek_cube.core.arguments import converter_str_set_optional, converter_str_tupleset, did_you_mean, join_names
 from kartothek_cube.core.expressions.conditions import Conjunction, conjunction_of
@@ -18,8 +18,7 @@ from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.typing import Columns, CubeState, IntoConditions, IntoDatasets
 
 
-@dataclass(frozen=True, slots=True)
-class QueryArguments:
+class QueryArguments(Struct, frozen=True):
     """The arguments of a query as the user passed them, unchecked: those of `query_cube`."""
 
     cube: Cube
@@ -32,8 +31,7 @@ class QueryArguments:
     changed_since: CubeState | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetRole:
+class DatasetRole(Struct, frozen=True):
     """The part of one dataset in a query.
 
     Attributes
@@ -65,8 +63,7 @@ class DatasetRole:
     schema: pa.Schema
 
 
-@dataclass(frozen=True, slots=True)
-class Intention:
+class Intention(Struct, frozen=True):
     """A query whose arguments have been checked against the datasets of the cube.
 
     ``roles`` has the seed first, then the restricting datasets, then the others, each in the order

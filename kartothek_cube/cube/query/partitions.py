@@ -10,11 +10,12 @@ In order:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.arrow.keys import (
     IntArray,
@@ -34,8 +35,7 @@ from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.query.intention import DatasetRole
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetPartitions:
+class DatasetPartitions(Struct, frozen=True):
     """The partitions of one dataset that a query may touch.
 
     Attributes
@@ -78,8 +78,7 @@ class DatasetPartitions:
         return replace(self, keys=take_rows(self.keys, parts), offsets=offsets, files=positions)
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetLabels:
+class DatasetLabels(Struct, frozen=True):
     """The labels of one dataset that satisfy the conditions applied so far.
 
     Sets of labels are ascending positions; None stands for all labels.
@@ -304,8 +303,7 @@ def _compact(
 _FEW = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Aligned:
+class Aligned(Struct, frozen=True):
     """Partitions of several datasets side by side.
 
     ``keys`` has one row per aligned partition: the cube's partition columns and the

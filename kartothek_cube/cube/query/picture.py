@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from kartothek_cube.core.arguments import pluralize, shortened
 from kartothek_cube.core.arrow.keys import IntArray
@@ -28,8 +28,7 @@ BANDS = 14
 MOST_DATASETS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """One dataset: its join, and its files in total, matched by the conditions, and read.
 
     ``join`` is ``"seed"``, ``"inner"`` or ``"left"``.
@@ -42,16 +41,14 @@ class Column:
     read: int
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(Struct, frozen=True):
     """A dataset in a row: the number of its files, and of partitions where it has any."""
 
     files: int
     present: int
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """An aligned partition, or a band of neighbouring ones.
 
     ``label`` has the values of the first partition, ``last`` those of the last one of a band, else
@@ -66,8 +63,7 @@ class Row:
     boxes: tuple[Box, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PlanPicture:
+class PlanPicture(Struct, frozen=True):
     """The content of a plan's chart.
 
     Attributes

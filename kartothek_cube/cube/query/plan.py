@@ -11,13 +11,14 @@ In order:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import pluralize
 from kartothek_cube.core.arrow.keys import BoolArray, IntArray, KeyIndex, expand_ranges, group_starts
@@ -35,8 +36,7 @@ from kartothek_cube.typing import GroupKey, StoreLike
 _BLOCK = 256
 
 
-@dataclass(frozen=True, slots=True)
-class GroupContext:
+class GroupContext(Struct, frozen=True):
     """The values that all groups of a plan share: roles, columns, types."""
 
     uuid_prefix: str
@@ -54,8 +54,7 @@ class GroupContext:
         return (*self.dimension_columns, *by)
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetFiles:
+class DatasetFiles(Struct, frozen=True):
     """The files of one dataset in one aligned partition; later files override earlier ones.
 
     ``values`` are their partition values, one mapping a file.
@@ -69,8 +68,7 @@ class DatasetFiles:
         return DatasetFiles, (self.keys, self.values)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPartition:
+class GroupPartition(Struct, frozen=True):
     """One aligned partition: values of the cube's partition columns, and files by dataset."""
 
     values: Mapping[str, Any]
@@ -80,8 +78,7 @@ class GroupPartition:
         return GroupPartition, (self.values, self.files)
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """The unit of a plan that is loaded alone. Picklable; `load_group` loads it anywhere.
 
     ``key`` has the values of the ``partition_by`` columns, by default those of the partition
@@ -116,8 +113,7 @@ class Group:
         return [key for p in self.partitions for f in p.files.values() for key in f.keys]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AlignedFiles:
+class AlignedFiles(Struct, frozen=True, eq=False):
     """The files of all datasets by aligned partition, as columns: attributes of `QueryPlan`."""
 
     context: GroupContext
@@ -202,8 +198,7 @@ class Groups(Sequence[Group]):
 # --- the plan -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class QueryPlan:
+class QueryPlan(Struct, frozen=True, eq=False):
     """The files that each group of a query reads, and how they are joined.
 
     The plan pins exact file keys: every execution sees the same state of the cube. Planning reads
@@ -549,8 +544,7 @@ def past_members(before: Mapping[str, Snapshot], now: Mapping[str, Snapshot], cu
     return members
 
 
-@dataclass(frozen=True, slots=True)
-class StatePlan:
+class StatePlan(Struct, frozen=True):
     """A query of one state of a cube, and all files of the datasets, not only those it reads."""
 
     plan: QueryPlan

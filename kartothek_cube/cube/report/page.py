@@ -14,12 +14,12 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from kartothek_cube.core.arguments import pluralize, shortened
 from kartothek_cube.core.display import (
@@ -68,8 +68,7 @@ _GRACE = " They stay until they are older than the option grace, a day by defaul
 _PATTERN = re.compile(r"[,*?\[]|^-|^\s|\s$")
 
 
-@dataclass(frozen=True, slots=True)
-class _Context:
+class _Context(Struct, frozen=True):
     """The cube as calls and commands name it.
 
     ``cube`` is None if the metadata describe none. ``command_start`` is empty if there are no

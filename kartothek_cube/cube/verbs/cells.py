@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import check_flag, converter_str_set_optional
 from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
@@ -260,8 +262,7 @@ def delete_cells(
 # --- forget_cells ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetReport:
+class ForgetReport(Struct, frozen=True):
     """What `forget_cells` has done or would do.
 
     Attributes

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import check_flag, converter_str, converter_str_set_optional
 from kartothek_cube.core.commit.commit import prepare_commit

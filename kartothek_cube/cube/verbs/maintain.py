@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import NoReturn
 
 import numpy as np
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import check_flag, converter_str_set, converter_str_set_optional, join_names
 from kartothek_cube.core.commit.change import Change

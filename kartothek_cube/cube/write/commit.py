@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
+
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.commit.change import Change, check_on_conflict

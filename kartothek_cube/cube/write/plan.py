@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import combinations
@@ -23,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kartothek_cube.core.arguments import converter_str, converter_str_tupleset, drop_or_fill, pluralize
 from kartothek_cube.core.arrow.keys import IntArray, KeyIndex, Spill, ascends, pack, pack_one, take_rows
@@ -86,8 +87,7 @@ REPLACE_OR_APPEND = "Say overwrite=True to replace it, or call append_to_cube to
 _FORMAT = AdaptiveParquetFormat(KTK_CUBE_COMPRESSION)
 
 
-@dataclass(frozen=True, slots=True)
-class MemberWrite:
+class MemberWrite(Struct, frozen=True):
     """How rows of one dataset of a cube are checked and stored. Picklable, for Spark tasks.
 
     Attributes
@@ -659,8 +659,7 @@ def _side_by_side(streams: Sequence[Iterator[pa.Table]], columns: Sequence[str])
 # --- the plan -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CubeWrite:
+class CubeWrite(Struct, frozen=True):
     """A write to a cube, without its rows.
 
     Attributes

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.arrow.types import unify
@@ -218,8 +218,7 @@ def _stage_stream(store: Store, plan: Planner, data: InputData) -> tuple[CubeWri
 # --- the write buffer -----------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class DatasetBuffer:
+class DatasetBuffer(Struct):
     """The columns of one dataset so far, and its buffered rows."""
 
     schema: pa.Schema | None = None

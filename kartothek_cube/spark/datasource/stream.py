@@ -8,8 +8,9 @@ In order:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -330,7 +332,7 @@ class CubeStreamReader(SupportsTriggerAvailableNow, DataSourceStreamReader):
     def _resolved(self, offset: Mapping[str, str | int], first: str | None = None) -> Offset:
         """A start offset that names a commit: before the first micro-batch that of its end."""
         start = _offset(offset)
-        return start if start.commit else replace(start, commit=first or _commit_of(self._newest()))
+        return start if start.commit else dataclasses.replace(start, commit=first or _commit_of(self._newest()))
 
     def _steps_after(self, start: Offset, end: str | None = None) -> list[Step]:
         """The steps after an offset, up to a commit at least; looks for new ones if none are known.

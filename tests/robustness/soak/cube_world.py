@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import json
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 from unittest.mock import patch
+
+from msgspec.structs import replace
 
 from kartothek_cube.api.cube import C, build_cube, cleanup_cube, delete_cube, query_cube_arrow, verify_cube
 from kartothek_cube.api.dataset import read_table_arrow
@@ -263,7 +266,7 @@ def cube_settings_of(seed: int) -> CubeSettings:
     """A run that a seed stands for."""
     base, random = settings_of(seed), Random(f"cube settings {seed}")
     small = random.random() < 0.5
-    base = replace(
+    base = dataclasses.replace(
         base,
         actors=random.randint(2, 3) if small else base.actors,
         writes=random.randint(1, 3) if small else min(base.writes, 6),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from kartothek_cube.api.dataset import (
     compact_dataset,
@@ -652,7 +654,7 @@ def run_rows(seed: int) -> World:
 
 def run_dataset(seed: int, *, rows: bool = False) -> World:
     """One run; an error has the trace as a note."""
-    world = World(replace(settings_of(seed), rows=rows))
+    world = World(dataclasses.replace(settings_of(seed), rows=rows))
     try:
         world.run()
     except BaseException as error:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 
 import pytest
+from msgspec.structs import replace
 
 from kartothek_cube import open_store
 from kartothek_cube.cli.commands import start as doctor
@@ -25,7 +26,7 @@ class Patient(StoreView):
 
     @property
     def capabilities(self):
-        return replace(self.inner.capabilities, modification_times=True, **self.lacks)
+        return dataclasses.replace(self.inner.capabilities, modification_times=True, **self.lacks)
 
     def around(self, operation, key, action):
         self.calls += 1

@@ -4,11 +4,12 @@ went wrong.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from threading import Thread
 
 import pytest
+from msgspec.structs import replace
 
 from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.dataset.maintain import garbage_collect_dataset, verify_dataset
@@ -31,7 +32,9 @@ def rows(store):
 
 def staged_before(change, age):
     """The change as if its files were so old."""
-    return replace(change, receipts=tuple(replace(r, staged=datetime.now(UTC) - age) for r in change.receipts))
+    return replace(
+        change, receipts=tuple(dataclasses.replace(r, staged=datetime.now(UTC) - age) for r in change.receipts)
+    )
 
 
 class Aged(CountingStore):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from threading import Thread
 
@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from simplekv.fs import FilesystemStore
 from storefact._hstores import HFilesystemStore
 
@@ -194,7 +195,9 @@ def two_tables(store, label, x=1, **more):
     receipts = [
         receipt
         for table, part in rows.items()
-        for receipt in stage_parts(store, replace(request, table=table), [PartitionRows({}, label, part)], part.schema)
+        for receipt in stage_parts(
+            store, dataclasses.replace(request, table=table), [PartitionRows({}, label, part)], part.schema
+        )
     ]
     return Change(UUID, tuple(receipts), {table: part.schema for table, part in rows.items()}, (), ("x",), **more)
 
@@ -432,7 +435,8 @@ def test_files_that_were_collected_are_missed_before_the_swap(store):
     base = write(store, {"x": [1]})
     change = make_change(store, {"x": [3]})
     old = replace(
-        change, receipts=tuple(replace(r, staged=datetime.now(UTC) - timedelta(hours=13)) for r in change.receipts)
+        change,
+        receipts=tuple(dataclasses.replace(r, staged=datetime.now(UTC) - timedelta(hours=13)) for r in change.receipts),
     )
     store.delete(change.receipts[0].key)
     with pytest.raises(StagedFilesLost, match="grace period"):
@@ -446,7 +450,10 @@ def test_old_files_that_are_there_are_committed(store):
     commit_change(
         store,
         replace(
-            change, receipts=tuple(replace(r, staged=datetime.now(UTC) - timedelta(days=3)) for r in change.receipts)
+            change,
+            receipts=tuple(
+                dataclasses.replace(r, staged=datetime.now(UTC) - timedelta(days=3)) for r in change.receipts
+            ),
         ),
         base,
     )

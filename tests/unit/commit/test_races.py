@@ -5,10 +5,11 @@ from __future__ import annotations
 import pickle
 import threading
 from collections import Counter
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from kartothek_cube.core.commit import change as apply
 from kartothek_cube.core.commit import commit

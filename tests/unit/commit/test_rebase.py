@@ -4,12 +4,13 @@ the page *Many writers*.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kartothek_cube.core.commit.change import Change, apply_change, rebase
 from kartothek_cube.core.metadata.naming import document_key

@@ -4,15 +4,16 @@ meanwhile.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from kartothek_cube.core.commit.commit import commit_change, prepare_commit
 from kartothek_cube.core.dataset.history import undo
@@ -118,7 +119,9 @@ def test_a_skipped_change_writes_nothing_and_needs_no_files():
     change = make_change(store, {"x": [1]}, txn=FIRST)
     lost = replace(
         change,
-        receipts=tuple(replace(r, key=r.key + ".gone", staged=r.staged - timedelta(days=900)) for r in change.receipts),
+        receipts=tuple(
+            dataclasses.replace(r, key=r.key + ".gone", staged=r.staged - timedelta(days=900)) for r in change.receipts
+        ),
     )
     store.reset()
     prepare_commit(store, lost, base)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from kartothek_cube import options
 from kartothek_cube.api.dataset import (
@@ -289,7 +290,8 @@ def test_receipts_that_waited_are_known_again_although_their_files_were_copied(s
     data = TWO if label is None else {"label": label, "data": {"table": TWO}}
     staged = stage_partitions(data, store, UUID)
     old = replace(
-        staged, receipts=tuple(replace(r, staged=datetime.now(UTC) - timedelta(days=2)) for r in staged.receipts)
+        staged,
+        receipts=tuple(dataclasses.replace(r, staged=datetime.now(UTC) - timedelta(days=2)) for r in staged.receipts),
     )
     assert commit_receipts(old, store, UUID).commit is not None
     store.delete(staged.receipts[0].key)

@@ -5,12 +5,12 @@ work, and the number of calls.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 
 import pandas as pd
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from kartothek_cube import options
 from kartothek_cube.api.cube import build_cube, cleanup_cube, delete_cube

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.expressions.predicates import Clause, matching_all

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pickle
 import shlex
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 import kartothek_cube
 from kartothek_cube import C as Column
@@ -175,10 +176,10 @@ def test_files_with_many_rows_are_not_small_however_well_they_compress(store):
     """A compaction leaves them alone, so that the finding would stay."""
     snapshot = as_measured(store, rows=TARGET_ROWS // 2 - 1)
     assert [a.check for a in advice_of("cube", CUBE, "", [], {"seed": snapshot})] == ["small-files"]
-    assert advice_of("cube", CUBE, "", [], {"seed": replace(snapshot, rows=snapshot.rows + 1)}) == ()
+    assert advice_of("cube", CUBE, "", [], {"seed": dataclasses.replace(snapshot, rows=snapshot.rows + 1)}) == ()
     between = snapshot.rows.copy()
     between[-1] += 1
-    assert advice_of("cube", CUBE, "", [], {"seed": replace(snapshot, rows=between)}) == (), (
+    assert advice_of("cube", CUBE, "", [], {"seed": dataclasses.replace(snapshot, rows=between)}) == (), (
         "one of the two in a partition"
     )
 
@@ -188,13 +189,15 @@ def test_a_partition_that_holds_up_the_others():
     measured = as_measured(store, "many++seed")
     sizes = measured.sizes * 0 + 30_000_000
     sizes[3] = 300_000_000
-    (found,) = advice_of("many", cube, "", [], {"seed": replace(measured, sizes=sizes)})
+    (found,) = advice_of("many", cube, "", [], {"seed": dataclasses.replace(measured, sizes=sizes)})
     assert (found.check, found.severity, found.call) == ("skew", "info", "")
     assert "The largest of 20 physical partitions has 300 MB, half of them have no more than 30.0 MB." in found.message
-    assert advice_of("many", cube, "", [], {"seed": replace(measured, sizes=sizes // 2)}) == (), "small enough"
-    assert advice_of("many", cube, "", [], {"seed": replace(measured, sizes=sizes * 0 + 300_000_000)}) == (), (
-        "all alike"
+    assert advice_of("many", cube, "", [], {"seed": dataclasses.replace(measured, sizes=sizes // 2)}) == (), (
+        "small enough"
     )
+    assert (
+        advice_of("many", cube, "", [], {"seed": dataclasses.replace(measured, sizes=sizes * 0 + 300_000_000)}) == ()
+    ), "all alike"
 
 
 def as_measured(store, dataset="cube++seed", rows=1):
@@ -445,7 +448,7 @@ def test_rows_of_a_heat_map_say_how_many_partitions_they_have():
 
 def test_heat_maps_of_many_datasets_lie_one_below_the_other(report):
     assert 'class="maps"' in report
-    facts = replace(report.facts, heat=HeatMap(tuple("abcde"), ("a",), (1,), ((1,) * 5,), ()))
+    facts = dataclasses.replace(report.facts, heat=HeatMap(tuple("abcde"), ("a",), (1,), ((1,) * 5,), ()))
     assert 'class="maps wide"' in page(facts)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pyarrow as pa
 import pytest
 import zstandard
+from msgspec.structs import replace
 
 from kartothek_cube.core.dataset.maintain import compact_dataset
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes

@@ -7,11 +7,11 @@ from __future__ import annotations
 import json
 import pickle
 import threading
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change

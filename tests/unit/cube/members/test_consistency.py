@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from kartothek_cube.cube.consistent_read import DatasetInfo, check_infos
 from kartothek_cube.cube.cube import Cube

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
 
 import pandas as pd
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from kartothek_cube.api.cube import (
     append_to_cube,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from dataclasses import replace
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 from kartothek_cube import options
 from kartothek_cube.api.cube import (
