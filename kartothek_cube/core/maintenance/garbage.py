@@ -246,7 +246,7 @@ _TABLE = pa.schema(
 )
 
 
-class GarbageFile(Entry, Struct, frozen=True):
+class GarbageFile(Entry, frozen=True):
     """A file that is garbage, or will be.
 
     ``why`` is the reason. ``age`` is the time since the file was written or, in a store without

@@ -253,8 +253,7 @@ def make_statistics(measured: pa.Table, uuid: str, files: Sequence[str], sizes: 
     return FileStatistics(pa.table(columns))
 
 
-@dataclass(frozen=True, slots=True)
-class StatisticsOfFile:
+class StatisticsOfFile(Struct, frozen=True):
     """One row of statistics; only this row travels in a pickle."""
 
     source: FileStatistics

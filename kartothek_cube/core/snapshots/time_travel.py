@@ -541,7 +541,7 @@ def older_snapshot(store: Store, newest: Snapshot, document: Document, commit: s
 # --- the commits that history keeps or the chain names --------------------------------------------
 
 
-class PastCommit(Commit, Struct, frozen=True):
+class PastCommit(Commit, frozen=True):
     """A commit, and what history knows of it.
 
     Attributes

@@ -260,7 +260,7 @@ class FileWriter(Struct, frozen=True):
                 os.close(fd)
 
 
-class _Unflushed(FileWriter, Struct, frozen=True):
+class _Unflushed(FileWriter, frozen=True):
     """Writes without waiting, and notes a path in each folder that has to be flushed."""
 
     folders: dict[str, str] = {}
