@@ -9,6 +9,7 @@ In order:
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -50,7 +51,7 @@ def in_task(work: Callable[P, R]) -> Callable[P, R]:
     """
     settings = current_options()
     threads = settings.threads or THREADS_PER_TASK
-    return partial(_with_options, replace(settings, progress=False, threads=threads), work)
+    return partial(_with_options, dataclasses.replace(settings, progress=False, threads=threads), work)
 
 
 def _with_options(settings: Options, work: Callable[..., R], *arguments: Any, **named: Any) -> R:

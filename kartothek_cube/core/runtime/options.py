@@ -15,12 +15,11 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct
-from msgspec.structs import force_setattr, replace
 
 from kartothek_cube.errors import InvalidInput, InvalidType, MissingExtra
 
@@ -223,7 +222,8 @@ def _check_duration(name: str, value: timedelta) -> None:
         raise InvalidInput(f"Option {name} is not negative; it is {value}.")
 
 
-class Options(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Options:
     """All options, with their defaults.
 
     Attributes
@@ -290,7 +290,7 @@ class Options(Struct, frozen=True):
             is_list = isinstance(chosen, Sequence) and not isinstance(chosen, str)
             if not is_list or not all(isinstance(name, str) for name in chosen):
                 raise InvalidType(f"Option statistics is True, False or a list of names of columns, not {chosen!r}.")
-            force_setattr(self, "statistics", tuple(chosen))
+            object.__setattr__(self, "statistics", tuple(chosen))
         if not isinstance(self.progress, bool | None) and not callable(self.progress):
             raise InvalidType(f"Option progress is True, False or a function, not {self.progress!r}.")
 
@@ -331,9 +331,9 @@ class Overrides:
     values: OptionValues
 
     def __init__(self, **values: Unpack[OptionValues]) -> None:
-        unknown = sorted(values.keys() - set(Options.__struct_fields__))
+        unknown = sorted(values.keys() - {field.name for field in fields(Options)})
         if unknown:
-            raise InvalidInput(f"Unknown options {unknown}; there are {list(Options.__struct_fields__)}.")
+            raise InvalidInput(f"Unknown options {unknown}; there are {[field.name for field in fields(Options)]}.")
         Options(**values)  # raises for invalid values now, not in the middle of a call
         object.__setattr__(self, "values", values)
 
