@@ -31,7 +31,10 @@ def costs(bench: Bench, n: int) -> Taken:
     empty_cube(indexed, n, write_index(indexed, n, 1, n))
     for place in (plain, indexed):
         write_cells(place, 7)
-    taken = turns(_works(plain, indexed, n), bench.rounds if n < 1_000_000 else 1)
+    works, rounds = _works(plain, indexed, n), bench.rounds if n < 1_000_000 else 1
+    # What a plan forgets and an append changes is not read again by who measures something else.
+    cells = {name: work for name, work in works.items() if name.startswith("one cell")}
+    taken = turns(cells, rounds) | turns({name: works[name] for name in works.keys() - cells.keys()}, rounds)
     for place in (plain, indexed):
         shutil.rmtree(forgotten(place).root)
     return taken
