@@ -34,7 +34,7 @@ def costs(bench: Bench, n: int) -> Taken:
     works, rounds = _works(plain, indexed, n), bench.rounds if n < 1_000_000 else 1
     # What a plan forgets and an append changes is not read again by who measures something else.
     cells = {name: work for name, work in works.items() if name.startswith("one cell")}
-    taken = turns(cells, rounds) | turns({name: works[name] for name in works.keys() - cells.keys()}, rounds)
+    taken = turns(cells, rounds) | turns({name: work for name, work in works.items() if name not in cells}, rounds)
     for place in (plain, indexed):
         shutil.rmtree(forgotten(place).root)
     return taken
